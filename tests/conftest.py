@@ -1,0 +1,170 @@
+"""Databases to keep a ledger in, the program as a real process, and what the run was made with.
+
+Nothing of the outside reaches a test: variables that steer cronledger or a database driver are dropped at once, but
+for those of the tests' own (CRONLEDGER_TEST_POSTGRES, _MARIADB, _MYSQL: see servers.py; CRONLEDGER_TEST_CRON=no).
+"""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import machine
+import pytest
+import servers
+
+ROOT = Path(__file__).resolve().parent.parent
+KINDS = ["sqlite", "postgres", "mariadb", *(["mysql"] if "CRONLEDGER_TEST_MYSQL" in os.environ else [])]
+USED = pytest.StashKey[dict[str, str]]()
+
+for variable in list(os.environ):
+    if variable.startswith(("CRONLEDGER_", "PG", "MYSQL_")) and not variable.startswith("CRONLEDGER_TEST_"):
+        del os.environ[variable]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An empty database for one test. `server` is None for SQLite, which is a file."""
+
+    kind: str
+    dsn: str
+    server: servers.Server | None
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """What `statement` returns, in a connection of its own and committed at once."""
+        if self.server is not None:
+            return self.server.rows(self.dsn, statement)
+        with closing(sqlite3.connect(self.dsn.removeprefix("sqlite:///"), timeout=10, isolation_level=None)) as file:
+            return file.execute(statement).fetchall()
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A fresh database of each kind in turn."""
+    kind = request.param
+    if kind == "sqlite":
+        request.config.stash[USED]["sqlite"] = f"SQLite {sqlite3.sqlite_version}"
+        return Database(kind, f"sqlite:///{tmp_path}/ledger.db", None)
+    server = request.getfixturevalue(kind)
+    return Database(kind, server.fresh_database(), server)
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> Iterator[servers.Server]:
+    """The session's PostgreSQL."""
+    yield from _server(pytestconfig, "postgres")
+
+
+@pytest.fixture(scope="session")
+def mariadb(pytestconfig: pytest.Config) -> Iterator[servers.Server]:
+    """The session's MariaDB."""
+    yield from _server(pytestconfig, "mariadb")
+
+
+@pytest.fixture(scope="session")
+def mysql(pytestconfig: pytest.Config) -> Iterator[servers.Server]:
+    """The MySQL that CRONLEDGER_TEST_MYSQL names."""
+    yield from _server(pytestconfig, "mysql")
+
+
+def _server(config: pytest.Config, kind: str) -> Iterator[servers.Server]:
+    server = servers.server(kind)
+    config.stash[USED][kind] = server.name
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def own_server(request: pytest.FixtureRequest) -> Iterator[servers.OwnServer]:
+    """The session's servers in turn, for a test that stops or pauses them; up again afterwards, whatever it did."""
+    server = request.getfixturevalue(request.param)
+    if not isinstance(server, servers.OwnServer):
+        variable = f"CRONLEDGER_TEST_{request.param.upper()}"
+        pytest.fail(f"this test stops its server, and {variable} names one that is not ours to stop: unset {variable}")
+    yield server
+    server.resume()
+    if not server.is_up:
+        server.start()
+
+
+@pytest.fixture
+def cron_environment(tmp_path: Path) -> dict[str, str]:
+    """The few variables that cron gives, with a HOME of the test's own."""
+    cron = {"HOME": str(tmp_path), "LOGNAME": "nobody", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+    return cron | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def spawn(cron_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`spawn(*args, env=…, cwd=…)` starts `python -m cronledger ARGS` under cron's environment, merged with `env`.
+
+    What still works in the test's folder afterwards, jobs of a killed tick included, is killed.
+    """
+    processes = []
+
+    def spawn(*args: str, env: Mapping[str, str] | None = None, cwd: Path = tmp_path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cronledger", *args],
+            env=cron_environment | dict(env or {}),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield spawn
+    for process in processes:
+        process.kill()
+        with process:
+            pass  # waits for it, and closes its pipes
+    machine.send(signal.SIGKILL, tmp_path)
+
+
+@pytest.fixture
+def run(spawn: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run(*args, env=…, cwd=…, timeout=60)` does the same and returns how it ended, with its stdout and stderr."""
+
+    def run(*args: str, timeout: float = 60, **place: object) -> subprocess.CompletedProcess[str]:
+        process = spawn(*args, **place)
+        stdout, stderr = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    return run
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    """`wait_for(condition, timeout=20, what="")` returns as soon as `condition()` is true, and fails the test else."""
+    return machine.wait_for
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[USED] = {}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests marked `first` and `last` there; leave the cron daemon out where that was asked for."""
+    items.sort(key=lambda item: bool(item.get_closest_marker("last")) - bool(item.get_closest_marker("first")))
+    if os.environ.get("CRONLEDGER_TEST_CRON") == "no":
+        left_out = [item for item in items if item.get_closest_marker("cron")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which databases the tests used, whether they passed or not."""
+    used = config.stash[USED]
+    if used:
+        terminalreporter.write_line(f"ledgers: {', '.join(used[kind] for kind in KINDS if kind in used)}")
+    if os.environ.get("CRONLEDGER_TEST_CRON") == "no":
+        terminalreporter.write_line("cron daemon: left out, by CRONLEDGER_TEST_CRON=no")
