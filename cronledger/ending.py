@@ -1,0 +1,110 @@
+"""How a run in flight comes to its end: by itself, at its window, or because its tick was told to stop.
+
+Times are seconds of `elapsed()`.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cronledger import process
+
+KILL_AFTER = 7.0  # seconds from TERM to KILL: docker stop gives ten
+GIVE_UP_AFTER = 30.0  # seconds after which a group that survives even KILL, or may not be signalled, is left alone
+SETTLING = 0.1  # seconds between two looks at a run that is being ended
+WATCHING = 1.0  # seconds between two looks at any other; no sleep is longer, so that a suspension is noticed
+UNKNOWN = "its tick died; how it ended is unknown"
+
+Groups = Callable[[], frozenset[int] | None]
+
+
+def elapsed() -> float:
+    """Seconds on a clock that nobody sets and that counts suspension (CLOCK_BOOTTIME; elsewhere the monotonic one)."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    `reason` is None for exit status 0, else a part of a sentence; `exit_code` is None where the command did not exit by
+    itself; `output` is the tail of what it printed, harmless and masked, at most 64 KiB of UTF-8.
+    """
+
+    exit_code: int | None
+    reason: str | None
+    duration_ms: int
+    output: str
+
+
+class Run:
+    """A run in flight. `because` says why it is being ended, once it is; `at_window` is that when its window ends it."""
+
+    def __init__(self, *, started: float, deadline: float, at_window: str) -> None:
+        self.started, self.deadline, self.at_window = started, deadline, at_window
+        self.because: str | None = None
+        self.kill_at = self.give_up_at = math.inf
+
+    def signal(self, signum: int) -> None:
+        """Sends `signum` to its whole process group, where it may."""
+        raise NotImplementedError
+
+    def is_over(self, now: float, groups: Groups) -> bool:
+        """Whether there is nothing more to wait for. `groups` looks for the process groups that live."""
+        raise NotImplementedError
+
+    def outcome(self, now: float) -> Outcome:
+        """How it ended; to be asked once, when it is over."""
+        raise NotImplementedError
+
+    def end(self, because: str, signum: int, now: float) -> None:
+        """Tells its group to end. What it was told first is why it ended."""
+        self.because = self.because or because
+        self.kill_at = min(self.kill_at, now + KILL_AFTER)
+        self.give_up_at = min(self.give_up_at, now + GIVE_UP_AFTER)
+        self.signal(signum)
+
+    def look(self, now: float) -> None:
+        """Ends it at its window, and kills what has not ended in time."""
+        if self.because is None and now >= self.deadline:
+            late = now >= self.deadline + KILL_AFTER
+            self.end(self.at_window, signal.SIGKILL if late else signal.SIGTERM, now)
+        if now >= self.kill_at:
+            self.signal(signal.SIGKILL)
+
+    def look_again_at(self, now: float) -> float:
+        """When to look at it again, should nothing happen before."""
+        pause = WATCHING if self.because is None else SETTLING
+        return min([now + pause, *(moment for moment in (self.deadline, self.kill_at) if moment > now)])
+
+    def duration_ms(self, now: float) -> int:
+        """Milliseconds since its start."""
+        return max(0, round((now - self.started) * 1000))
+
+
+class Adopted(Run):
+    """A run whose tick died: watched from outside, so that all that can be known is when nothing of it lives."""
+
+    def __init__(
+        self, pid: int | None, start: int | None, run_id: str, *, since: int, deadline: float, window: timedelta
+    ) -> None:
+        super().__init__(started=deadline - window.total_seconds(), deadline=deadline, at_window=UNKNOWN)
+        self._pid, self._start, self._run_id, self._since = pid, start, run_id, since
+        self._ask_at = 0.0
+
+    def signal(self, signum: int) -> None:
+        process.signal_group(self._pid, self._start, self._run_id, signum)
+
+    def is_over(self, now: float, groups: Groups) -> bool:
+        if now >= self.give_up_at:
+            return True
+        if now < self._ask_at:
+            return False
+        self._ask_at = self.look_again_at(now)
+        return not process.lives(self._pid, self._start, self._run_id, self._since)
+
+    def outcome(self, now: float) -> Outcome:
+        return Outcome(None, self.because or UNKNOWN, self.duration_ms(now), "")

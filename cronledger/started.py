@@ -1,0 +1,118 @@
+"""A command that this process started: what it prints, and how it ended."""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from cronledger.ending import SETTLING, Groups, Outcome, Run
+from cronledger.events import duration, tail
+from cronledger.masking import Mask, Stream, Tail
+
+
+class Pipe:
+    """The reading end of a pipe, and where goes what is read; `descriptor` is None once it is closed."""
+
+    def __init__(self, descriptor: int, sink: Callable[[memoryview], None]) -> None:
+        self.descriptor: int | None = descriptor
+        self.sink = sink
+
+
+class Started(Run):
+    """A child in its own session and group. Until `outcome` is asked it stays a zombie, so that its pid stays its own.
+
+    `reap` gives its status without blocking, as `subprocess.Popen.poll` does; `exit_fd` becomes readable when it exits,
+    and is None where there is no pidfd.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        reap: Callable[[], int | None],
+        pipe: int,
+        mask: Mask,
+        live: Callable[[bytes], None] | None,
+        *,
+        started: float,
+        deadline: float,
+        window: timedelta,
+    ) -> None:
+        text = duration(round(window.total_seconds() * 1000))
+        super().__init__(started=started, deadline=deadline, at_window=f"ended after {text}, its stale_after")
+        self.pid = pid
+        self.pipe = Pipe(pipe, self._take)
+        self.exit_fd = _exit_fd(pid)
+        self._reap, self._live = reap, live
+        self._tail, self._stream = Tail(mask), Stream(mask)
+
+    def signal(self, signum: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signum)
+
+    def end(self, because: str, signum: int, now: float) -> None:
+        if self.because is not None or not self._has_exited():
+            super().end(because, signum, now)
+
+    def look(self, now: float) -> None:
+        super().look(now)
+        self._show(self._stream.idle())
+
+    def look_again_at(self, now: float) -> float:
+        again = super().look_again_at(now)
+        return min(again, now + SETTLING) if self.exit_fd is None or self._live else again
+
+    def is_over(self, now: float, groups: Groups) -> bool:
+        if now >= self.give_up_at:
+            return True
+        if not self._has_exited():
+            return False
+        if self.because is None:
+            return True
+        alive = groups()
+        return alive is not None and self.pid not in alive
+
+    def outcome(self, now: float) -> Outcome:
+        self._show(self._stream.flush())
+        self.pipe.sink = _discard
+        status, output = self._reap(), self._tail.text()
+        reason, last = self.because or _how(status), tail(output)
+        code = status if status is not None and status >= 0 else None
+        return Outcome(code, f"{reason}: {last}" if reason and last else reason, self.duration_ms(now), output)
+
+    def _take(self, data: memoryview) -> None:
+        self._tail.add(data)
+        if self._live:
+            self._show(self._stream.feed(bytes(data)))
+
+    def _show(self, data: bytes) -> None:
+        if self._live and data:
+            self._live(data)
+
+    def _has_exited(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _exit_fd(pid: int) -> int | None:
+    """A pidfd; None where the kernel, its seccomp filter or the limit of descriptors has none to give."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _how(status: int | None) -> str | None:
+    if status is None:
+        return "still running"
+    if status >= 0:
+        return f"exit {status}" if status else None
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _discard(data: memoryview) -> None:
+    pass
