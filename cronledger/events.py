@@ -179,3 +179,12 @@ class Reaped(Event):
 
     def carried(self) -> dict[str, object]:
         return {"reason": self.why, "started_at": utc(self.holder.started_at), "run_node": self.holder.node}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps the tick from doing its work: one line for stderr. It counts as a failure."""
+
+    text: str
+
+    is_failure: ClassVar[bool] = True

@@ -22,7 +22,7 @@ class Again(Fault):
 
 
 class Duplicate(Exception):
-    """A row with this key is there already. Which key is not said: look."""
+    """A row with this key, or a table, column or index of this name, is there already. Which key is not said: look."""
 
 
 class Unstorable(Exception):
@@ -62,6 +62,10 @@ class Dialect(Protocol):
     """A SELECT of the unique indexes of a table, whole and valid ones only: `columns`, joined by commas."""
     indexes: str
     """A SELECT of all indexes of a table by `name`."""
+    columns: str
+    """A SELECT of the columns of a table by `name`; no rows when there is no such table."""
+    preparation: str
+    """What install sends first; "" for nothing."""
 
     def connect(self, seconds: float) -> None:
         """Open the connection within `seconds`. Raises Lost, or a LedgerError when trying again is of no use."""
@@ -74,6 +78,9 @@ class Dialect(Protocol):
 
     def close(self) -> None:
         """Close the connection, if there is one; never raises."""
+
+    def descriptor(self) -> int | None:
+        """The connection's socket; None without one."""
 
     @property
     def is_open(self) -> bool:

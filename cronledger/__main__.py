@@ -1,0 +1,43 @@
+"""The one way in. A plain `tick` goes straight to its work, without typer; all else goes to typer."""
+
+import os
+import signal
+import sys
+import time
+
+from cronledger.cli.options import TICK, read_plainly
+from cronledger.clock import elapsed
+
+# The minute is that of the start, not of the moment when all is imported: read before anything else, and only once.
+_READ = (time.time(), elapsed())
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    _put_in_order()
+    command, *arguments = sys.argv[1:] or ["--help"]
+    if command == "tick" and (values := read_plainly(arguments, TICK)) is not None:
+        from cronledger.cli.tick import tick
+
+        return tick(values, *_READ)
+    from cronledger.cli.app import run_app
+
+    return run_app(*_READ)
+
+
+def _put_in_order() -> None:
+    """Undo what a caller may have left behind, for this process and the commands it starts."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Else the database's socket would get this number, and a command would write into it.
+            os.open(os.devnull, os.O_RDWR)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The commands, gathered; what they raise becomes a line and an exit status."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import cronledger
+from cronledger.cli import ledgering, looking, options, reading, running
+from cronledger.cli.opening import complaint
+from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, asked, start_of
+from cronledger.cli.tick import tick as run_tick
+from cronledger.errors import CronledgerError
+
+app = typer.Typer(
+    name="cronledger",
+    help="Run cron on several machines, each job once.\n\n"
+    "One TOML file names the jobs, a table in your database says who runs what, and each machine has one crontab line:\n\n"
+    "\b\n"
+    "    * * * * * cronledger tick\n\n"
+    "\b\n"
+    "Begin with:\n"
+    "    cronledger check                     look for mistakes in ./schedule.toml\n"
+    "    cronledger install --dsn DSN         make the tables, print the crontab line\n"
+    "    cronledger list                      what runs next, and how it last ended\n\n"
+    "Exit status: 0 nothing failed; 1 a run failed or was reaped, the ledger could not be used or a job could not start"
+    " here; 2 wrong usage or a schedule that is refused. Manual: cronledger(1), cronledger-schedule(5).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cronledger {cronledger.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def tick(
+    context: typer.Context,
+    schedule: SchedulePath = None,
+    dsn: DsnText = None,
+    node: NodeName = None,
+    quiet: Annotated[bool, asked(options.QUIET)] = False,
+    json: Annotated[bool, asked(options.JSON)] = False,
+    at: Annotated[str | None, asked(options.AT)] = None,
+    dry_run: Annotated[bool, asked(options.DRY_RUN)] = False,
+) -> None:
+    """Claim what is due this minute, run it, record how it ended: the one crontab line.
+
+    Prints one line for each job that ran, failed or stood down and for each dead run reaped; else nothing.
+
+    \b
+    Examples:
+        * * * * * cronledger tick --schedule /srv/app/schedule.toml
+        cronledger tick --dry-run                    what would happen now, and why
+        cronledger tick --at 2026-11-30T03:15        make up a slot that no node ran
+    """
+    given = {"schedule": schedule, "dsn": dsn, "node": node, "at": at}
+    values: dict[str, str | bool] = {name: value for name, value in given.items() if value is not None}
+    values |= {"quiet": quiet, "json": json, "dry-run": dry_run}
+    start = start_of(context)
+    raise typer.Exit(run_tick(values, start.wall_seconds, start.wall_read_at))
+
+
+for group in (ledgering, reading, looking, running):
+    group.register(app)
+
+
+def run_app(wall_seconds: float, wall_read_at: float) -> int:
+    """Run what the command line asks for; returns the exit status."""
+    try:
+        app(prog_name="cronledger", obj=Start(wall_seconds, wall_read_at))
+    except CronledgerError as error:
+        sys.stderr.write(f"{complaint(error)}\n")
+        return error.exit_status
+    except BrokenPipeError:
+        # The reader has seen enough (history | head); the interpreter must not find the pipe broken once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0

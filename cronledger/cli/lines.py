@@ -1,0 +1,44 @@
+"""Lines for people and pipes: flushed at once, never wrapped, never waited for, never a reason to fail."""
+
+import os
+import select
+
+PATIENCE_MS = 1000
+_PIECE = 4096
+
+
+class Lines:
+    """Writes whole lines to a descriptor. A broken, full or closed one loses lines and changes nothing else.
+
+    A pipe that nobody reads is waited for once, a second at most: a tick must not hang on its reader.
+    """
+
+    def __init__(self, descriptor: int, encoding: str) -> None:
+        self._descriptor = descriptor
+        self._encoding = encoding
+        self._patience_ms = PATIENCE_MS
+        self.lost = 0
+
+    def write(self, line: str) -> None:
+        """Write one line; what the encoding does not have is escaped."""
+        self.write_bytes(f"{line}\n".encode(self._encoding, "backslashreplace"))
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write `data` as it is."""
+        try:
+            while data:
+                if not self._is_ready():
+                    self.lost += 1
+                    return
+                # A poll promises PIPE_BUF bytes, 4096 on Linux (pipe(7)): more could block.
+                data = data[os.write(self._descriptor, data[:_PIECE]) :]
+        except OSError:
+            self.lost += 1
+
+    def _is_ready(self) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        if poll.poll(self._patience_ms):
+            return True
+        self._patience_ms = 0
+        return False

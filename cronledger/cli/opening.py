@@ -1,0 +1,114 @@
+"""From options and environment to a schedule and a ledger: what every command begins with."""
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from cronledger import process
+from cronledger.errors import CronledgerError, ScheduleRefused, UsageError
+from cronledger.events import one_line
+from cronledger.ledger import Ledger, open_ledger, open_link
+from cronledger.ledger.dsn import Dsn, parse
+from cronledger.ledger.link import BUDGET, Link
+from cronledger.masking import Mask
+from cronledger.schedule import Schedule, anyone_may_write, is_name, load
+
+
+def find_schedule(option: str | None) -> str:
+    """Where the schedule is: the option, else CRONLEDGER_SCHEDULE, else ./schedule.toml."""
+    return option or os.environ.get("CRONLEDGER_SCHEDULE") or "schedule.toml"
+
+
+def load_for_work(path: str) -> Schedule:
+    """The schedule, to run its commands. Raises ScheduleRefused, and UsageError when root would run what anyone may write."""
+    schedule = load(path)
+    if os.geteuid() == 0 and anyone_may_write(schedule.path):
+        raise UsageError(
+            f"{path}: anyone may write this schedule, and root would run what they write; chmod o-w {path} and its folder"
+        )
+    return schedule
+
+
+def node_name(option: str | None) -> str:
+    """This node's name: the option, else CRONLEDGER_NODE, else the host name. Raises UsageError for one off the grammar."""
+    name = option or os.environ.get("CRONLEDGER_NODE") or socket.gethostname()
+    if not is_name(name):
+        raise UsageError(
+            f"the node's name {name!a} is not a name (ASCII letters, digits, . _ : / -, at most 128, a letter or digit first);"
+            " name the node by --node or CRONLEDGER_NODE"
+        )
+    return name
+
+
+class Environment:
+    """The schedule's environment, its env_file included, read once and only when it is needed."""
+
+    def __init__(self, schedule: Schedule | None) -> None:
+        self._schedule = schedule
+        self._read: Mapping[str, str] | None = None
+
+    def __call__(self) -> Mapping[str, str]:
+        """Raises EnvironmentMissing."""
+        if self._read is None:
+            self._read = self._schedule.environment(os.environ) if self._schedule else os.environ
+        return self._read
+
+
+def find_dsn(option: str | None, schedule: Schedule | None, environment: Environment) -> Dsn:
+    """The ledger's DSN: the option, else CRONLEDGER_DSN, else the schedule's. Raises UsageError without one."""
+    if given := option or os.environ.get("CRONLEDGER_DSN"):
+        return parse(given, os.getcwd())
+    if schedule is not None and schedule.dsn is not None:
+        text = schedule.expand(schedule.dsn, environment()) if "${" in schedule.dsn else schedule.dsn
+        return parse(text, schedule.folder)
+    raise UsageError(
+        "no ledger is named: give --dsn, or set CRONLEDGER_DSN, or write dsn under [ledger] in the schedule"
+        ' (dsn = "${DATABASE_URL}")'
+    )
+
+
+def connect(dsn: Dsn, *, namespace: str, node: str, budget: float = BUDGET) -> tuple[Link, Mask]:
+    """The way to the ledger, not yet opened, and the mask of its password."""
+    mask = Mask(dsn.password)
+    return open_link(dsn, mask=mask, budget=budget), mask
+
+
+def open_for(link: Link, schedule: Schedule, node: str) -> Ledger:
+    """The ledger of the schedule's namespace. Raises LedgerError."""
+    own = process.own()
+    return open_ledger(link, namespace=schedule.namespace, node=node, owner=own.text if own else "")
+
+
+def minute_of(text: str, schedule: Schedule) -> datetime:
+    """A minute written by hand, ISO 8601, as an instant cut to the minute.
+
+    Raises UsageError, also for a local time that occurs twice or never in the schedule's zone.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--at {text}: not a time; write 2026-11-30T03:15, with an offset or in the schedule's zone") from None
+    if moment.tzinfo is None:
+        moment = _local(moment, text, schedule)
+    return moment.replace(second=0, microsecond=0)
+
+
+def _local(naive: datetime, text: str, schedule: Schedule) -> datetime:
+    first, second = (naive.replace(tzinfo=schedule.zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return first
+    offsets = " or ".join(f"{moment.replace(tzinfo=None).isoformat()}{moment.strftime('%z')}" for moment in (first, second))
+    exists = first.astimezone(schedule.zone) == first and _is_there(first, schedule)
+    how = "occurs twice" if exists else "never occurs"
+    raise UsageError(f"--at {text}: this local time {how} in {schedule.zone_name}; write it with its offset, {offsets}")
+
+
+def _is_there(moment: datetime, schedule: Schedule) -> bool:
+    back = moment.astimezone(UTC).astimezone(schedule.zone)
+    return back.replace(tzinfo=None, fold=0) == moment.replace(tzinfo=None, fold=0)
+
+
+def complaint(error: CronledgerError) -> str:
+    """An error as it stands on stderr: one line, but for a refused schedule, which has one for each mistake."""
+    return str(error) if isinstance(error, ScheduleRefused) else f"cronledger: {one_line(str(error))}"

@@ -1,0 +1,135 @@
+"""`cronledger tick`: the work of one minute, its events as lines, its end as an exit status. Knows no typer."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from cronledger.cli.lines import Lines
+from cronledger.cli.opening import (
+    Environment,
+    complaint,
+    connect,
+    find_dsn,
+    find_schedule,
+    load_for_work,
+    minute_of,
+    node_name,
+    open_for,
+)
+from cronledger.errors import CronledgerError, LedgerError, UsageError
+from cronledger.events import Event, Ran, Trouble, one_line
+from cronledger.ledger import check_skew
+from cronledger.masking import Mask
+from cronledger.schedule import Job, Schedule
+from cronledger.tick import Tick
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: float) -> int:
+    """One tick; `wall_seconds` since the epoch were read from the node's clock at `wall_read_at` of `elapsed()`."""
+    errors = Lines(2, "utf-8")
+    try:
+        return _tick({name: value for name, value in options.items() if value}, wall_seconds, wall_read_at, errors)
+    except CronledgerError as error:
+        errors.write(complaint(error))
+        return error.exit_status
+
+
+def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: float, errors: Lines) -> int:
+    wall = datetime.fromtimestamp(wall_seconds, UTC)
+    schedule = load_for_work(find_schedule(_text(options, "schedule")))
+    node = node_name(_text(options, "node"))
+    at = _text(options, "at")
+    due_at = (minute_of(at, schedule) if at else wall).astimezone(UTC).replace(second=0, microsecond=0)
+    if due_at > wall and not options.get("dry-run"):
+        raise UsageError(f"--at {at}: a minute still to come cannot be made up; with --dry-run it can be looked at")
+    due = schedule.due(due_at)
+    environment = Environment(schedule)
+    dsn = find_dsn(_text(options, "dsn"), schedule, environment)
+    link, mask = connect(dsn, namespace=schedule.namespace, node=node)
+    printer = Printer(schedule, mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet")))
+    try:
+        ledger = open_for(link, schedule, node)
+        check_skew(ledger.clock, wall, wall_read_at)
+        if options.get("dry-run"):
+            from cronledger.plan import plan
+
+            return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
+        with Tick(schedule, ledger, mask, environment, due=due, due_at=due_at, asked=bool(at)) as work:
+            with forwarded(work):
+                failed = printer.print_events(work.events())
+            return 1 if failed or work.signal_name else 0
+    except LedgerError as error:
+        errors.write(f"cronledger: {mask.text(not_claimed(error, due))}")
+        return error.exit_status
+    finally:
+        link.close()
+
+
+def _text(options: Mapping[str, str | bool], name: str) -> str | None:
+    value = options.get(name)
+    return value if isinstance(value, str) else None
+
+
+def not_claimed(error: CronledgerError, due: list[Job]) -> str:
+    """The error, and the names of what was due here and is not claimed because of it."""
+    return f"{error}; not claimed here: {', '.join(job.name for job in due)}" if due else str(error)
+
+
+@contextmanager
+def forwarded(work: Tick) -> Iterator[None]:
+    """TERM, INT and HUP end the tick's runs; one that the caller ignores (nohup) stays ignored."""
+
+    def stop(signum: int, _: object) -> None:
+        work.stop(signum, signal.Signals(signum).name)
+
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    for signum, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(signum, stop)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+class Printer:
+    """Events on stdout, troubles on stderr, as lines or as JSON; the ledger's password masked."""
+
+    def __init__(self, schedule: Schedule, mask: Mask, errors: Lines, *, json: bool, quiet: bool) -> None:
+        encoding = sys.stdout.encoding if sys.stdout is not None else "utf-8"
+        self._lines = Lines(1, encoding)
+        self._errors = errors
+        self._schedule = schedule
+        self._mask = mask
+        self._json = json
+        self._quiet = {job.name for job in schedule.jobs if quiet or job.report == "problems"}
+
+    def print_events(self, events: Iterator[Event | Trouble]) -> bool:
+        """Print each as it comes; whether one of them was a failure."""
+        failed = False
+        for event in events:
+            failed |= event.is_failure
+            if isinstance(event, Trouble):
+                self._errors.write(f"cronledger: {one_line(self._mask.text(event.text))}")
+            elif not (isinstance(event, Ran) and event.job in self._quiet):
+                self._print(event.record() if self._json else event.line(self._schedule.zone))
+        return failed
+
+    def print_plan(self, plan: Iterator[tuple[str, dict[str, object]]]) -> int:
+        """Print what a tick would do."""
+        for sentence, record in plan:
+            self._print(record if self._json else sentence)
+        return 0
+
+    def _print(self, said: str | dict[str, object]) -> None:
+        if isinstance(said, dict):
+            import json
+
+            said = json.dumps(said)
+        self._lines.write(self._mask.text(said))

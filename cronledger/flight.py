@@ -1,0 +1,217 @@
+"""The runs in flight in this process: started, watched, and settled whatever the ledger does meanwhile."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cronledger.command import Commands, Outcome, missing
+from cronledger.errors import LedgerError
+from cronledger.events import Event, Failed, Ran, Trouble, local, tail, utc
+from cronledger.ledger import Ledger, Run
+from cronledger.clock import elapsed
+from cronledger.ledger.runs import SETTLE_WITHIN
+from cronledger.masking import Mask
+from cronledger.process import Owner
+from cronledger.schedule import Job, Schedule
+
+SETTLE_FOR = 600.0
+"""Seconds after its end for which a run that cannot be recorded is tried again; after a signal it is STOPPED_FOR."""
+STOPPED_FOR = 3.0
+IDLE = 5.0
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class _Flying:
+    run: Run
+    keep_output: str
+    pid: int | None = None
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A run that is over and not yet recorded. `doubtful`: its claim was never answered, so it may have no row."""
+
+    run: Run
+    outcome: Outcome
+    ended: float
+    keep_output: str = "never"
+    pid: int | None = None
+    doubtful: bool = False
+
+
+class Flight:
+    """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError."""
+
+    def __init__(self, ledger: Ledger, schedule: Schedule, mask: Mask, *, expected: int) -> None:
+        self._ledger = ledger
+        self._schedule = schedule
+        self._commands = Commands(mask=mask, expected=expected)
+        self._flying: dict[str, _Flying] = {}
+        self._endings: list[_Ending] = []
+        self._pause = 0.0
+        self._again_at = 0.0
+        self._stopping = False
+
+    def __enter__(self) -> "Flight":
+        self._commands.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._commands.__exit__(*raised)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run is in flight, or over but not yet recorded."""
+        return bool(self._flying) or any(not ending.doubtful for ending in self._endings)
+
+    @property
+    def wakeup(self) -> int:
+        """A descriptor for signal.set_wakeup_fd."""
+        return self._commands.wakeup_fd
+
+    def missing(self, job: Job, environment: Mapping[str, str]) -> str | None:
+        """Why this node cannot start the job, as part of a sentence; None when it can."""
+        return missing(job.argv, job.cwd, {**environment, **job.env})
+
+    def has_place(self) -> bool:
+        """Whether this node can start one more command now."""
+        return self._commands.has_place()
+
+    def start(
+        self, run: Run, job: Job, environment: Mapping[str, str], live: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Start the command of a run that was claimed; one that cannot start ends like any other."""
+        named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
+        env = {**environment, **job.env, **named, "CRONLEDGER_DUE_AT": utc(run.due_at)}
+        deadline = self._ledger.clock.reached(run.started_at + run.window)
+        flying = self._flying[run.id] = _Flying(run, job.keep_output)
+        flying.pid = self._commands.start(
+            run.id, job.argv, job.cwd, env, deadline=deadline, window=run.window, live=live
+        )
+        flying.is_new = flying.pid is not None
+
+    def adopt(self, run: Run, owner: Owner) -> None:
+        """Watch a run whose tick, `owner`, died: wait for its end, or end it at its window."""
+        self._flying[run.id] = _Flying(run, "never", run.pid)
+        self._commands.adopt(
+            run.id,
+            run.pid,
+            run.pid_start,
+            run.id,
+            since=owner.start,
+            deadline=self._ledger.clock.reached(run.started_at + run.window),
+            window=run.window,
+        )
+
+    def doubt(self, run: Run) -> None:
+        """A claim was never answered: if its row is there, it is settled as failed."""
+        outcome = Outcome(None, "not started: the ledger did not answer while it was claimed", 0, "")
+        self._endings.append(_Ending(run, outcome, elapsed(), doubtful=True))
+
+    def stop(self, signum: int) -> None:
+        """The tick was told to end: so is every run. May be called by a signal handler."""
+        self._stopping = True
+        self._again_at = 0.0
+        self._commands.stop(signum)
+
+    def collect(self, timeout: float) -> None:
+        """Wait `timeout` seconds at most for something to end; what ended is remembered, the ledger not spoken to."""
+        for run_id, outcome in self._commands.wait(timeout):
+            flying = self._flying.pop(run_id)
+            self._endings.append(_Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
+
+    def events(self, timeout: float = 1.0) -> Iterator[Event | Trouble]:
+        """One pass: wait `timeout` seconds at most for something to end, and record what ended and what started."""
+        pending = bool(self._endings) or any(flying.is_new for flying in self._flying.values())
+        self.collect(min(timeout, max(0.0, self._again_at - elapsed())) if pending else timeout)
+        self._ledger.link.rest(IDLE)
+        if elapsed() >= self._again_at:
+            yield from self._record()
+
+    def _record(self) -> Iterator[Event | Trouble]:
+        try:
+            self._record_pids()
+            while self._endings:
+                event = self._settle(self._endings[0])
+                del self._endings[0]
+                if event is not None:
+                    yield event
+            self._pause = 0.0
+        except LedgerError as error:
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or 0.5)
+            self._again_at = elapsed() + (self._pause if not self._stopping else 0.2)
+            yield from self._give_up(error)
+
+    def _record_pids(self) -> None:
+        """After the starts, so that a slow ledger holds up none of them."""
+        for flying in self._flying.values():
+            if flying.is_new and flying.pid is not None:
+                self._ledger.record_pid(flying.run, flying.pid, self._commands.start_of(flying.run.id))
+                flying.is_new = False
+
+    def _settle(self, ending: _Ending) -> Event | None:
+        outcome, keep = ending.outcome, ending.keep_output
+        reason = outcome.reason if keep != "never" else _bare(outcome)
+        kept = keep == "always" or (keep == "failed" and reason is not None)
+        settled = self._ledger.settle(
+            ending.run,
+            pid=ending.pid,
+            duration_ms=self._duration(ending),
+            exit_code=outcome.exit_code,
+            failure_reason=reason,
+            output=outcome.output if kept else None,
+            within=STOPPED_FOR if self._stopping else SETTLE_WITHIN,
+        )
+        if settled:
+            return self._event(ending, outcome.reason)
+        return None if ending.doubtful else self._event(ending, self._too_late(ending))
+
+    def _event(self, ending: _Ending, reason: str | None) -> Event:
+        run, at, duration_ms = ending.run, self._ledger.clock.at(ending.ended), self._duration(ending)
+        if reason is None:
+            return Ran(
+                at=at, job=run.job, due_at=run.due_at, node=self._ledger.node, run_id=run.id, duration_ms=duration_ms
+            )
+        return Failed(
+            at=at,
+            job=run.job,
+            due_at=run.due_at,
+            node=self._ledger.node,
+            run_id=run.id,
+            duration_ms=duration_ms,
+            exit_code=ending.outcome.exit_code,
+            reason=reason,
+        )
+
+    def _too_late(self, ending: _Ending) -> str:
+        row = self._ledger.find(ending.run.id)
+        how = _bare(ending.outcome) or "exit 0"
+        if row is None or row.finished_at is None:
+            return f"ended ({how}) after its row had gone from the ledger"
+        at = local(row.finished_at, self._schedule.zone, self._ledger.clock.at(ending.ended))
+        return f"ended ({how}) after it was reaped at {at}"
+
+    def _duration(self, ending: _Ending) -> int:
+        """Of an adopted run only its start is known."""
+        if ending.run.owner == self._ledger.owner:
+            return ending.outcome.duration_ms
+        return round((ending.ended - self._ledger.clock.reached(ending.run.started_at)) * 1000)
+
+    def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
+        patience = STOPPED_FOR if self._stopping else SETTLE_FOR
+        for ending in [one for one in self._endings if elapsed() - one.ended >= patience]:
+            self._endings.remove(ending)
+            if ending.doubtful:
+                continue
+            yield self._event(ending, ending.outcome.reason)
+            yield Trouble(
+                f"{error}; not recorded: the end of {ending.run.job}, run {ending.run.id}"
+                f" ({ending.outcome.reason or 'exit 0'}); its row stays running until a tick of this node, or the end of"
+                " its window, reaps it"
+            )
+
+
+def _bare(outcome: Outcome) -> str | None:
+    """How it ended, without what it printed last."""
+    return outcome.reason and outcome.reason.removesuffix(f": {tail(outcome.output)}")

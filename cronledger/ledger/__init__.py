@@ -1,0 +1,69 @@
+"""The ledger: one row per run, in the database that the team already has."""
+
+from datetime import datetime, timedelta
+
+from cronledger.errors import LedgerError, LedgerNotInstalled
+from cronledger.clock import Clock, elapsed
+from cronledger.ledger.dialect import Dialect
+from cronledger.ledger.dsn import Dsn
+from cronledger.ledger.link import BUDGET, Link
+from cronledger.ledger.runs import Barred, Claim, Claimed, ClaimedElsewhere, Ledger, Run
+from cronledger.ledger.schema import check
+from cronledger.masking import Mask
+
+__all__ = ["Barred", "Claim", "Claimed", "ClaimedElsewhere", "Ledger", "Run", "open_ledger", "open_link"]
+
+SKEW_LIMIT = timedelta(seconds=30)
+INSTALL_SECONDS = 3600.0
+
+
+def open_link(dsn: Dsn, *, mask: Mask, budget: float = BUDGET, install: bool = False) -> Link:
+    """The way to the database of `dsn`, not yet connected. Only the driver that is needed is imported.
+
+    `install`: a statement may take long, and an SQLite file that is not there is made.
+    """
+    return Link(_dialect(dsn, install), mask, budget)
+
+
+def _dialect(dsn: Dsn, install: bool) -> Dialect:
+    if dsn.kind == "postgres":
+        from cronledger.ledger.postgres import Postgres
+
+        return Postgres(dsn)
+    if dsn.kind == "mysql":
+        from cronledger.ledger.mysql import Mysql
+
+        return Mysql(dsn, longest=INSTALL_SECONDS if install else 10.0)
+    from cronledger.ledger.sqlite import Sqlite
+
+    return Sqlite(dsn, create=install)
+
+
+def open_ledger(link: Link, *, namespace: str, node: str, owner: str) -> Ledger:
+    """Connect, see that the ledger may be used, and read its clock. Raises LedgerError."""
+    try:
+        check(link)
+    except LedgerNotInstalled as error:
+        raise LedgerNotInstalled(f"{error}; run `cronledger install`") from None
+    return Ledger(link, namespace, node, owner, read_clock(link))
+
+
+def read_clock(link: Link) -> Clock:
+    """The database's clock, read once."""
+    now = link.instant(link.send(link.dialect.now).rows[0]["now"])
+    assert now is not None
+    return Clock(now, elapsed())
+
+
+def check_skew(clock: Clock, wall: datetime, read_at: float) -> None:
+    """Whether the node's clock, which said `wall` at `read_at` of `elapsed()`, agrees with the database's.
+
+    Raises LedgerError from 30 s on: on such a node neither what is due nor what is dead can be told.
+    """
+    skew = wall - clock.at(read_at)
+    if abs(skew) >= SKEW_LIMIT:
+        raise LedgerError(
+            f"this node's clock is {abs(skew).total_seconds():.0f} s {'ahead of' if skew > timedelta() else 'behind'} the"
+            f" database's ({wall:%Y-%m-%d %H:%M:%S} against {clock.at(read_at):%Y-%m-%d %H:%M:%S} UTC), so nothing is claimed"
+            " and nothing reaped here; set the clock right (is its NTP service running?)"
+        )

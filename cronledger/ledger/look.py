@@ -1,0 +1,122 @@
+"""Looks at runs that are over or not, by people and their scripts; and prune."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from cronledger.errors import CronledgerError
+from cronledger.ledger.dialect import Value
+from cronledger.ledger.runs import COLUMNS, Ledger, Run
+
+BATCH = 1000
+_SHORTEST = 4
+
+_LAST = (
+    f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND job = %(job)s"
+    " ORDER BY started_at DESC LIMIT 1"
+)
+_ENDS = (
+    f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s"
+    " AND (id LIKE %(start)s OR id LIKE %(end)s) ORDER BY started_at DESC LIMIT 4"
+)
+_OUTPUT = f"SELECT {COLUMNS}, output FROM cronledger_runs WHERE id = %(id)s"
+_SLOT = (
+    f"SELECT {COLUMNS} FROM cronledger_runs"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND due_at = %(due_at)s"
+)
+_PRUNABLE = (
+    "SELECT id, job, finished_at FROM cronledger_runs WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
+    " AND (finished_at > %(after)s OR (finished_at = %(after)s AND id > %(after_id)s))"
+    f" ORDER BY finished_at, id LIMIT {BATCH}"
+)
+
+
+def last_run(ledger: Ledger, job: str) -> Run | None:
+    """The newest run of `job`, by its start."""
+    rows = ledger.link.send(_LAST, {"namespace": ledger.namespace, "job": job}).rows
+    return ledger.read(rows[0]) if rows else None
+
+
+def run_of_slot(ledger: Ledger, job: str, due_at: datetime) -> Run | None:
+    """The run that took this slot, whichever node's."""
+    rows = ledger.link.send(_SLOT, {"namespace": ledger.namespace, "job": job, "due_at": due_at}).rows
+    return ledger.read(rows[0]) if rows else None
+
+
+def history(
+    ledger: Ledger, *, job: str | None = None, limit: int = 20, failed: bool = False, started_after: datetime | None = None
+) -> list[Run]:
+    """The last `limit` runs, newest first: of one job, only the failed ones, only those started since an instant."""
+    conditions = ["namespace = %(namespace)s"]
+    conditions += ["job = %(job)s"] if job is not None else []
+    conditions += ["state = 'failed'"] if failed else []
+    conditions += ["started_at >= %(started_after)s"] if started_after is not None else []
+    values: dict[str, Value] = {"namespace": ledger.namespace, "job": job, "started_after": started_after, "limit": limit}
+    where = " AND ".join(conditions)
+    statement = f"SELECT {COLUMNS} FROM cronledger_runs WHERE {where} ORDER BY started_at DESC LIMIT %(limit)s"
+    return [ledger.read(row) for row in ledger.link.send(statement, values).rows]
+
+
+def find_run(ledger: Ledger, named: str) -> Run:
+    """The run that `named` means: a job's name (its last run), or enough of an id, from either end.
+
+    Raises CronledgerError when there is none or more than one.
+    """
+    if run := last_run(ledger, named):
+        return run
+    found = _by_id(ledger, named.lower())
+    if not found:
+        raise CronledgerError(
+            f"no run {named} in namespace {ledger.namespace}: neither a job of this name has run, nor does an id begin or end"
+            " so; `cronledger history` lists the last ones"
+        )
+    if len(found) > 1:
+        raise CronledgerError(f"{named} means more than one run: {', '.join(run.id for run in found)}; write more of the id")
+    return found[0]
+
+
+def _by_id(ledger: Ledger, part: str) -> list[Run]:
+    if len(part) < _SHORTEST or not set(part) <= set("0123456789abcdef-"):
+        return []
+    values: dict[str, Value] = {"namespace": ledger.namespace, "start": f"{part}%", "end": f"%{part}"}
+    return [ledger.read(row) for row in ledger.link.send(_ENDS, values).rows]
+
+
+def whole_run(ledger: Ledger, run: Run) -> Run:
+    """The run with its kept output."""
+    return ledger.read(ledger.link.send(_OUTPUT, {"id": run.id}).rows[0])
+
+
+def prune(ledger: Ledger, *, finished_before: datetime) -> int:
+    """Delete the settled runs that finished before an instant, in batches; returns how many.
+
+    Never a running one, never the newest of a job.
+    """
+    newest: dict[str, str] = {}
+    deleted = 0
+    for batch in _prunable(ledger, finished_before):
+        for job in {job for _, job in batch} - newest.keys():
+            last = last_run(ledger, job)
+            newest[job] = last.id if last else ""
+        deleted += _delete(ledger, [run_id for run_id, job in batch if newest[job] != run_id])
+    return deleted
+
+
+def _prunable(ledger: Ledger, finished_before: datetime) -> Iterator[list[tuple[str, str]]]:
+    after: dict[str, Value] = {"after": datetime(1970, 1, 1, tzinfo=finished_before.tzinfo), "after_id": ""}
+    while True:
+        values = {"namespace": ledger.namespace, "finished_before": finished_before} | after
+        rows = ledger.link.send(_PRUNABLE, values, within=30.0).rows
+        if not rows:
+            return
+        after = {"after": ledger.link.instant(rows[-1]["finished_at"]), "after_id": str(rows[-1]["id"])}
+        yield [(str(row["id"]), str(row["job"])) for row in rows]
+
+
+def _delete(ledger: Ledger, ids: list[str]) -> int:
+    """One batch. The state is asked for again: a row that came back to life is never deleted."""
+    if not ids:
+        return 0
+    named: dict[str, Value] = {f"id{number}": run_id for number, run_id in enumerate(sorted(ids))}
+    places = ", ".join(f"%({name})s" for name in named)
+    statement = f"DELETE FROM cronledger_runs WHERE id IN ({places}) AND state <> 'running'"
+    return ledger.link.send(statement, named, within=30.0).count

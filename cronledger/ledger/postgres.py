@@ -1,0 +1,163 @@
+"""PostgreSQL 12 and later, by psycopg; also behind a transaction pooler: no session state, no prepared statements."""
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from cronledger.errors import LedgerError, LedgerNotInstalled, UsageError
+from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Unstorable, Value
+from cronledger.ledger.dsn import Dsn
+
+# SQLSTATEs: PostgreSQL manual, appendix A. A class stands for all of its codes.
+_LOST = ("08", "57P", "53300", "58")
+_AGAIN = ("40001", "40P01", "55P03", "57014")
+_PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
+
+# One message with the statement it bounds: it ends with the statement's own transaction and leaves no state behind.
+_BOUNDS = (
+    "SELECT set_config('lock_timeout', '{lock}', true), set_config('statement_timeout', '{statement}', true),"
+    " set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true); "
+)
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection whose every wait is bounded: psycopg waits for ever for a server that stopped answering."""
+
+    seconds = 10.0
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval=interval, timeout=timeout or self.seconds)
+
+
+class Postgres:
+    """See Dialect."""
+
+    types = Types(
+        name='varchar(128) COLLATE "C"',
+        word='varchar(36) COLLATE "C"',
+        text="text",
+        output="text",
+        instant="timestamptz(6)",
+        number="bigint",
+    )
+    insert_guard = " ON CONFLICT DO NOTHING"
+    now = "SELECT clock_timestamp() AS now"
+    mutexes = (
+        "SELECT array_to_string(ARRAY(SELECT a.attname FROM generate_series(0, x.indnkeyatts - 1) AS k(i)"
+        " JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[k.i] ORDER BY k.i), ',') AS columns"
+        " FROM pg_index x WHERE x.indrelid = to_regclass(%(table)s) AND x.indisunique AND x.indisvalid"
+        " AND x.indimmediate AND x.indpred IS NULL AND x.indexprs IS NULL"
+    )
+    indexes = (
+        "SELECT c.relname AS name FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid"
+        " WHERE x.indrelid = to_regclass(%(table)s) AND x.indisvalid"
+    )
+    columns = (
+        "SELECT attname AS name FROM pg_attribute"
+        " WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped"
+    )
+    preparation = ""
+
+    def __init__(self, dsn: Dsn) -> None:
+        self._dsn = dsn
+        self._connection: _Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    def connect(self, seconds: float) -> None:
+        try:
+            named = conninfo_to_dict(self._dsn.text)
+        except psycopg.ProgrammingError:
+            # The error's own text would repeat the DSN with its password.
+            raise UsageError(
+                "the ledger's DSN is malformed: libpq cannot read it; write postgresql://user:password@host:port/name"
+            ) from None
+        hosts = str(named.get("hostaddr") or named.get("host") or "").count(",") + 1
+        asked = int(str(named.get("connect_timeout") or 0))
+        within = max(2, min(int(seconds / hosts), asked or int(seconds)))
+        try:
+            self._connection = _Connection.connect(
+                self._dsn.text,
+                autocommit=True,
+                prepare_threshold=None,
+                cursor_factory=psycopg.ClientCursor,
+                connect_timeout=within,
+                client_encoding="utf8",
+                fallback_application_name="cronledger",
+            )
+        except psycopg.Error as error:
+            self._cannot_connect(error)
+
+    def _cannot_connect(self, error: psycopg.Error) -> NoReturn:
+        # libpq gives no SQLSTATE for a refused connection; a server that answered says FATAL in most languages.
+        text = str(error)
+        if "FATAL" in text and not any(word in text for word in _PASSING):
+            raise LedgerError(
+                f"the ledger's server refuses the connection ({text});"
+                " check the user, the password and the database in the DSN"
+            ) from None
+        raise Lost(text) from None
+
+    def execute(self, statement: str, values: Mapping[str, Value], seconds: float) -> Result:
+        assert self._connection is not None
+        self._connection.seconds = seconds + 1
+        bounds = _BOUNDS.format(lock=min(3000, int(seconds * 1000)), statement=int(seconds * 1000))
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(bounds + statement, values or None)
+                while cursor.nextset():
+                    pass
+                if cursor.description is None:
+                    return Result([], cursor.rowcount)
+                names = [column.name for column in cursor.description]
+                return Result([dict(zip(names, row, strict=True)) for row in cursor.fetchall()], cursor.rowcount)
+        except psycopg.Error as error:
+            self._understand(error)
+
+    def _understand(self, error: psycopg.Error) -> NoReturn:
+        state, text = error.sqlstate or "", str(error)
+        if state.startswith(_AGAIN):
+            raise Again(text) from None
+        if not state or state.startswith(_LOST):
+            self.close()
+            raise Lost(text) from None
+        if state in ("23505", "42P07", "42701", "42710"):
+            raise Duplicate(text) from None
+        if state.startswith("22"):
+            raise Unstorable(text) from None
+        if state in ("42P01", "42703", "3F000"):
+            raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
+        if state == "25006":
+            # The next connection may find the primary of a multi-host DSN.
+            self.close()
+            raise LedgerError(f"the ledger's server is read-only ({text}); point the DSN at the primary") from None
+        if state == "42501":
+            raise LedgerError(
+                f"the ledger's role may not do this ({text}); as the owner of the database GRANT SELECT, INSERT, UPDATE,"
+                " DELETE on the tables cronledger_runs, cronledger_jobs and cronledger_meta to it, or, for install,"
+                " GRANT USAGE, CREATE ON SCHEMA public TO it (a plain role has no CREATE there since PostgreSQL 15)"
+            ) from None
+        raise LedgerError(f"the ledger's server says {state}: {text}") from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+
+    def descriptor(self) -> int | None:
+        return self._connection.pgconn.socket if self._connection is not None and self.is_open else None
+
+    def instant(self, value: object) -> datetime:
+        assert isinstance(value, datetime)
+        return value.astimezone(UTC)
+
+    def version(self) -> str:
+        assert self._connection is not None
+        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"

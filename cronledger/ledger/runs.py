@@ -1,0 +1,317 @@
+"""One row per run: claim it, record its pid, settle, reap and adopt it; and who stood down, once."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+
+from cronledger.errors import LedgerError
+from cronledger.events import Holder
+from cronledger.clock import Clock
+from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
+from cronledger.ledger.link import Link
+
+MARGIN = timedelta(seconds=60)
+"""Between the end of a run's window, when its own tick ends it, and `expires_at`, when any node may reap it."""
+
+SETTLE_WITHIN = 5.0
+_LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row of cronledger_runs; the columns' names. Instants are UTC. `output` only where it was asked for."""
+
+    id: str
+    namespace: str
+    job: str
+    scope_node: str
+    due_at: datetime
+    state: str
+    active_job: str | None
+    held_lock: str | None
+    cause: str
+    node: str
+    owner: str
+    pid: int | None = None
+    pid_start: int | None = None
+    started_at: datetime
+    expires_at: datetime
+    finished_at: datetime | None = None
+    duration_ms: int | None = None
+    exit_code: int | None = None
+    failure_reason: str | None = None
+    output: str | None = None
+    token: str
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def window(self) -> timedelta:
+        """The longest that the run may take: the job's stale_after when it was claimed."""
+        return self.expires_at - self.started_at - MARGIN
+
+    def holder(self) -> Holder:
+        """The run as an event names it."""
+        manual = self.cause == "manual"
+        return Holder(
+            run_id=self.id, job=self.job, due_at=self.due_at, node=self.node, started_at=self.started_at, manual=manual
+        )
+
+
+COLUMNS = ", ".join(field.name for field in fields(Run) if field.name != "output")
+
+_CLAIMED = (
+    "id namespace job scope_node due_at state active_job held_lock cause node owner started_at expires_at token created_at"
+    " updated_at"
+).split()
+_INSERT = f"INSERT INTO cronledger_runs ({', '.join(_CLAIMED)}) VALUES ({', '.join(f'%({name})s' for name in _CLAIMED)})"
+# Four looks by four unique indexes; an OR would leave the choice of a plan to the database.
+_LOOK = " UNION ALL ".join(
+    f"SELECT {COLUMNS} FROM cronledger_runs WHERE {key}"
+    for key in (
+        "id = %(id)s",
+        "namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND due_at = %(due_at)s",
+        "namespace = %(namespace)s AND scope_node = %(scope_node)s AND active_job = %(active_job)s",
+        "namespace = %(namespace)s AND held_lock = %(held_lock)s",
+    )
+)
+_RUNNING = f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND state = 'running'"
+_PID = (
+    "UPDATE cronledger_runs SET pid = %(pid)s, pid_start = %(pid_start)s, updated_at = %(now)s"
+    " WHERE id = %(id)s AND state = 'running'"
+)
+_END = (
+    "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, finished_at = %(finished_at)s,"
+    " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s, output = %(output)s,"
+    " pid = %(pid)s, token = %(token)s, updated_at = %(finished_at)s WHERE id = %(id)s AND state = 'running'"
+)
+_STILL = " AND owner = %(owner)s AND expires_at = %(expires_at)s"
+_ADOPT = (
+    "UPDATE cronledger_runs SET owner = %(adopter)s, token = %(token)s, updated_at = %(now)s"
+    " WHERE id = %(id)s AND state = 'running'" + _STILL
+)
+_TOKEN = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND token = %(token)s"
+
+_STAND_DOWN = (
+    "UPDATE cronledger_jobs SET stood_down_at = %(due_at)s, token = %(token)s, updated_at = %(now)s"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = ''"
+    " AND (stood_down_at IS NULL OR stood_down_at < %(due_at)s)"
+)
+_REMEMBER = (
+    "INSERT INTO cronledger_jobs (namespace, job, scope_node, stood_down_at, token, created_at, updated_at)"
+    " VALUES (%(namespace)s, %(job)s, '', %(due_at)s, %(token)s, %(now)s, %(now)s)"
+)
+_STOOD_TOKEN = (
+    "SELECT job FROM cronledger_jobs"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND token = %(token)s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The slot is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedElsewhere:
+    """The slot has another node's row: nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The slot is free, but a run in flight holds the job itself or its lock."""
+
+    run: Run
+
+
+Claim = Claimed | ClaimedElsewhere | Barred
+
+
+class Ledger:
+    """The runs of one namespace, as one process of one node sees and writes them.
+
+    Every statement may be sent again: a claim is known by its run's id, an UPDATE by its writer's token.
+    All methods raise LedgerError.
+    """
+
+    def __init__(self, link: Link, namespace: str, node: str, owner: str, clock: Clock) -> None:
+        self.link = link
+        self.clock = clock
+        self.namespace = namespace
+        self.node = node
+        self.owner = owner
+
+    def running(self) -> list[Run]:
+        """Every run of the namespace that is not over, whether or not its job is still in the schedule."""
+        return [self.read(row) for row in self.link.send(_RUNNING, {"namespace": self.namespace}).rows]
+
+    def draft(
+        self,
+        job: str,
+        *,
+        due_at: datetime | None,
+        stale_after: timedelta,
+        lock: str | None = None,
+        overlap: bool = False,
+        cause: str = "schedule",
+    ) -> Run:
+        """A run of this node that starts now, not yet in the ledger. `due_at` None: by hand, due at its start."""
+        now = self.clock.now()
+        return Run(
+            id=uuid7(now),
+            namespace=self.namespace,
+            job=job,
+            scope_node="",
+            due_at=due_at or now,
+            state="running",
+            active_job=None if overlap else job,
+            held_lock=lock,
+            cause=cause,
+            node=self.node,
+            owner=self.owner,
+            started_at=now,
+            expires_at=now + stale_after + MARGIN,
+            token=new_token(),
+            created_at=now,
+            updated_at=now,
+        )
+
+    def claim(self, run: Run) -> Claim:
+        """Take the slot of `run`, a draft: one INSERT, fenced by the three unique indexes at once.
+
+        Raises LedgerError when it cannot be decided; the row may then be there, or come to be there.
+        """
+        values = {name: getattr(run, name) for name in _CLAIMED}
+        for _ in range(_LOOKS):
+            if self._inserts(_INSERT, values):
+                return Claimed()
+            if claim := self._look(run, values):
+                return claim
+        raise LedgerError(
+            f"the ledger neither takes nor shows the slot of {run.job}: another unique index, a trigger or a rule of"
+            " cronledger_runs is in the way; remove it"
+        )
+
+    def _inserts(self, statement: str, values: Mapping[str, Value]) -> bool:
+        try:
+            return self.link.send(statement + self.link.dialect.insert_guard, values).count == 1
+        except Duplicate:
+            return False
+
+    def _look(self, run: Run, values: Mapping[str, Value]) -> Claim | None:
+        found = [self.read(row) for row in self.link.send(_LOOK, values).rows]
+        if any(other.id == run.id and other.state == "running" for other in found):
+            return Claimed()
+        if any((other.job, other.due_at) == (run.job, run.due_at) for other in found):
+            return ClaimedElsewhere()
+        return Barred(min(found, key=lambda other: other.job != run.job)) if found else None
+
+    def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None:
+        """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat)."""
+        values = {"id": run.id, "pid": pid, "pid_start": pid_start, "now": self.clock.now()}
+        self.link.send(_PID, values, within=SETTLE_WITHIN, tries=2)
+
+    def settle(
+        self,
+        run: Run,
+        *,
+        pid: int | None,
+        duration_ms: int,
+        exit_code: int | None,
+        failure_reason: str | None,
+        output: str | None,
+        within: float = SETTLE_WITHIN,
+    ) -> bool:
+        """Record how a run ended: completed without a `failure_reason`, else failed. False: it was over already.
+
+        One attempt of `within` seconds, so that the caller can look after its other runs between two.
+        """
+        values = self._ending(run) | {
+            "state": "completed" if failure_reason is None else "failed",
+            "pid": pid,
+            "duration_ms": duration_ms,
+            "exit_code": exit_code,
+            "failure_reason": failure_reason,
+            "output": output,
+        }
+        try:
+            return self._wins(_END, _TOKEN, values, within=within, tries=2)
+        except Unstorable:
+            plain = {name: _ascii(values[name]) for name in ("failure_reason", "output")}
+            return self._wins(_END, _TOKEN, values | plain, within=within, tries=2)
+
+    def reap(self, run: Run, why: str) -> bool:
+        """Mark a dead run failed. False: another node did, or its window or its owner is not what it was."""
+        now = self.clock.now()
+        values = self._ending(run) | {
+            "state": "failed",
+            "pid": run.pid,
+            "duration_ms": max(0, round((now - run.started_at) / timedelta(milliseconds=1))),
+            "exit_code": None,
+            "failure_reason": why,
+            "output": None,
+            "owner": run.owner,
+            "expires_at": run.expires_at,
+        }
+        return self._wins(_END + _STILL, _TOKEN, values)
+
+    def _ending(self, run: Run) -> dict[str, Value]:
+        return {"id": run.id, "finished_at": self.clock.now(), "token": new_token()}
+
+    def adopt(self, run: Run) -> bool:
+        """Make this process the owner of a run whose tick died. False: another one was first, or it is over."""
+        values: dict[str, Value] = {"id": run.id, "owner": run.owner, "expires_at": run.expires_at}
+        values |= {"adopter": self.owner, "token": new_token(), "now": self.clock.now()}
+        return self._wins(_ADOPT, _TOKEN, values)
+
+    def stand_down(self, job: str, due_at: datetime) -> bool:
+        """Whether it is for this node to say that `job` stands down from this slot: once cluster-wide."""
+        values: dict[str, Value] = {"namespace": self.namespace, "job": job, "due_at": due_at}
+        values |= {"token": new_token(), "now": self.clock.now()}
+        if self._wins(_STAND_DOWN, _STOOD_TOKEN, values):
+            return True
+        return self._inserts(_REMEMBER, values) or self._wins(_STAND_DOWN, _STOOD_TOKEN, values) or self._holds(_STOOD_TOKEN, values)
+
+    def _wins(
+        self, update: str, look: str, values: Mapping[str, Value], within: float | None = None, tries: int = 10_000
+    ) -> bool:
+        """Whether a conditional UPDATE is ours; one sent again knows its earlier success by its token."""
+        sent = self.link.send(update, values, within=within, tries=tries)
+        return sent.count > 0 or (sent.again and self._holds(look, values))
+
+    def _holds(self, look: str, values: Mapping[str, Value]) -> bool:
+        return bool(self.link.send(look, values).rows)
+
+    def find(self, run_id: str) -> Run | None:
+        """The run with this whole id."""
+        rows = self.link.send(
+            f"SELECT {COLUMNS} FROM cronledger_runs WHERE id = %(id)s", {"id": run_id}, within=SETTLE_WITHIN, tries=2
+        ).rows
+        return self.read(rows[0]) if rows else None
+
+    def read(self, row: Row) -> Run:
+        """A row as a Run."""
+        return Run(**{name: self._value(name, value) for name, value in row.items()})  # type: ignore[arg-type]
+
+    def _value(self, name: str, value: object) -> object:
+        return self.link.instant(value) if name.endswith("_at") else value
+
+
+def _ascii(value: Value) -> Value:
+    return value.encode("ascii", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def new_token() -> str:
+    """Who wrote a row last: one for each UPDATE."""
+    return os.urandom(8).hex()
+
+
+def uuid7(instant: datetime) -> str:
+    """A UUIDv7 (RFC 9562, section 5.7) of `instant`: 48 bits of milliseconds, then chance."""
+    milliseconds = int(instant.astimezone(UTC).timestamp() * 1000)
+    bits = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
+    bits = bits & ~(0xF << 76) | (0x7 << 76)
+    bits = bits & ~(0x3 << 62) | (0x2 << 62)
+    text = f"{bits:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

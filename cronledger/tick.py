@@ -1,0 +1,154 @@
+"""The story of one tick: reap the dead, find what is due, claim it, run it, settle it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from cronledger import process
+from cronledger.errors import CannotStart, CronledgerError, LedgerUnreachable
+from cronledger.events import Event, Reaped, StoodDown, Trouble, duration
+from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run
+from cronledger.clock import elapsed
+from cronledger.masking import Mask
+from cronledger.schedule import Job, Schedule
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cronledger.flight import Flight
+
+PLACE_WITHIN = 30.0
+"""Seconds to wait for a descriptor or a process when no run of this tick is in flight that could give one back."""
+
+HURRY = 10.0
+"""Seconds from a signal for which the ledger is still spoken to: runs have 7 to end, then 3 to be recorded."""
+
+
+class Tick:
+    """One tick of one node. `due` are the jobs of the slot `due_at`, a UTC instant cut to the minute.
+
+    `environment` is asked for once, when something starts. `asked`: an operator chose the minute, and is told of
+    everything. Use as a context manager.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        ledger: Ledger,
+        mask: Mask,
+        environment: Callable[[], Mapping[str, str]],
+        *,
+        due: Sequence[Job],
+        due_at: "datetime",
+        asked: bool = False,
+    ) -> None:
+        self._schedule = schedule
+        self._ledger = ledger
+        self._mask = mask
+        self._environment = environment
+        self._unclaimed = list(due)
+        self._due_at = due_at
+        self._asked = asked
+        self._open = ExitStack()
+        self._flight: Flight | None = None
+        self.signal_name: str | None = None
+
+    def __enter__(self) -> "Tick":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
+
+    def events(self) -> Iterator[Event | Trouble]:
+        """What is worth a line, as it happens."""
+        for run in self._ledger.running():
+            yield from self._reap(run)
+        while self._unclaimed:
+            yield from self._claim(self._unclaimed.pop(0))
+        while self._flight is not None and self._flight.is_busy:
+            yield from self._flight.events()
+
+    def stop(self, signum: int, name: str) -> None:
+        """A signal came: claim nothing more, end what runs. May be called by a signal handler."""
+        self.signal_name = self.signal_name or name
+        if self._flight is not None:
+            self._flight.stop(signum)
+        self._ledger.link.hurry(HURRY)
+
+    def flight(self) -> "Flight":
+        """What runs here; made, and its modules loaded, when the first run starts."""
+        if self._flight is None:
+            from cronledger.flight import Flight
+
+            flight = Flight(self._ledger, self._schedule, self._mask, expected=len(self._unclaimed) + 1)
+            self._flight = self._open.enter_context(flight)
+        return self._flight
+
+    def _reap(self, run: Run) -> Iterator[Event]:
+        owner = process.Owner.parse(run.owner)
+        if run.expires_at <= self._ledger.clock.now():
+            window = duration(round(run.window.total_seconds() * 1000))
+            yield from self._reaped(run, f"window of {window} over")
+        elif owner is not None and _died_here(owner):
+            if not process.lives(run.pid, run.pid_start, run.id, owner.start):
+                yield from self._reaped(run, "its tick is gone")
+            elif self._ledger.adopt(run):
+                self.flight().adopt(run, owner)
+
+    def _reaped(self, run: Run, why: str) -> Iterator[Event]:
+        if self._ledger.reap(run, why):
+            at, node = self._ledger.clock.now(), self._ledger.node
+            yield Reaped(at=at, job=run.job, due_at=run.due_at, node=node, run_id=run.id, holder=run.holder(), why=why)
+
+    def _claim(self, job: Job) -> Iterator[Event | Trouble]:
+        """What was due and not claimed is named, whatever the reason."""
+        try:
+            if self.signal_name:
+                raise CronledgerError(f"ended by {self.signal_name}")
+            yield from self._take(job)
+        except CronledgerError as error:
+            names = ", ".join(one.name for one in (job, *self._unclaimed))
+            self._unclaimed.clear()
+            yield Trouble(f"{error}; not claimed here: {names}")
+
+    def _take(self, job: Job) -> Iterator[Event | Trouble]:
+        environment, flight = self._environment(), self.flight()
+        if why := flight.missing(job, environment):
+            yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
+            return
+        yield from self._wait_for_place()
+        run = self._ledger.draft(
+            job.name, due_at=self._due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap
+        )
+        match self._claimed(run):
+            case Claimed():
+                flight.start(run, job, environment)
+            case Barred(holder) if self._ledger.stand_down(job.name, self._due_at) or self._asked:
+                yield self._stood_down(job, holder)
+        flight.collect(0)
+
+    def _wait_for_place(self) -> Iterator[Event | Trouble]:
+        flight, begun = self.flight(), elapsed()
+        while not flight.has_place() and not self.signal_name:
+            if not flight.is_busy and elapsed() - begun > PLACE_WITHIN:
+                raise CannotStart("no file descriptor or process is left on this node (ulimit -n, ulimit -u)")
+            yield from flight.events()
+
+    def _claimed(self, run: Run) -> Claim:
+        try:
+            return self._ledger.claim(run)
+        except LedgerUnreachable:
+            self.flight().doubt(run)
+            raise
+
+    def _stood_down(self, job: Job, holder: Run) -> StoodDown:
+        at, node = self._ledger.clock.now(), self._ledger.node
+        return StoodDown(
+            at=at, job=job.name, due_at=self._due_at, node=node, holder=holder.holder(), lock=job.lock
+        )
+
+
+def _died_here(owner: process.Owner) -> bool:
+    """Whether `owner` was a tick of this boot and PID namespace, and is gone. Of others nothing can be concluded."""
+    own = process.own()
+    return own is not None and own.same_machine(owner) and not owner.is_alive()
