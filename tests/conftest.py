@@ -20,6 +20,12 @@ import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ["sqlite", "postgres", "mariadb", *(["mysql"] if "CRONLEDGER_TEST_MYSQL" in os.environ else [])]
+PACKAGES = {
+    "postgres": ("postgres", "postgresql"),
+    "mariadb": ("mariadbd", "mariadb-server"),
+    "pgbouncer": ("pgbouncer", "pgbouncer"),
+    "cron": ("cron", "cron"),
+}
 USED = pytest.StashKey[dict[str, str]]()
 
 for variable in list(os.environ):
@@ -159,6 +165,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("cron")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Name all packages that the tests need and the machine lacks at once, rather than in each test."""
+    given = {kind for kind in PACKAGES if f"CRONLEDGER_TEST_{kind.upper()}" in os.environ}
+    needed = {need for item in session.items for need in _needs(item)} & PACKAGES.keys() - given
+    missing = sorted(package for program, package in map(PACKAGES.__getitem__, needed) if not machine.find(program))
+    if missing:
+        line = f"apt-get install --no-install-recommends {' '.join(missing)}"
+        pytest.exit(f"the tests need {line}, or servers elsewhere: see tests/servers.py", returncode=3)
+
+
+def _needs(item: pytest.Item) -> set[str]:
+    if not isinstance(item, pytest.Function):
+        return set()
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    marks = {mark.name for mark in item.iter_markers()}
+    return {*item.fixturenames, *marks, *(value for value in values if isinstance(value, str))}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -72,14 +72,19 @@ def send(number: signal.Signals, folder: Path) -> None:
 
 
 def program(name: str, package: str, variable: str) -> str:
-    """The path of a server's program; of several PostgreSQL the newest. ProgramMissing says what to do without one."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
-    folders = [os.environ.get("PATH", ""), *map(str, versions), "/usr/bin", "/usr/sbin", "/usr/libexec"]
-    found = shutil.which(name, path=":".join(folders))
+    """The path of a server's program. ProgramMissing says what to do without it."""
+    found = find(name)
     if found is None:
         repair = f"apt-get install {package}, or let {variable} be the DSN of a server to use"
         raise ProgramMissing(f"{name} is not in PATH, /usr/lib/postgresql/*/bin, /usr/sbin or /usr/libexec: {repair}")
     return found
+
+
+def find(name: str) -> str | None:
+    """The path of a program, also where PATH does not lead; of several PostgreSQL the newest."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
+    folders = [os.environ.get("PATH", ""), *map(str, versions), "/usr/bin", "/usr/sbin", "/usr/libexec"]
+    return shutil.which(name, path=":".join(folders))
 
 
 def unprivileged(account: str, folder: Path) -> dict[str, Any]:

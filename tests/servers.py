@@ -92,21 +92,18 @@ class MySQL(Server):
     def rows(self, dsn: str, statement: str) -> list[tuple[object, ...]]:
         import pymysql
 
-        parts = urlsplit(dsn)
-        with (
-            pymysql.connect(
-                host=parts.hostname or "localhost",
-                port=parts.port or 3306,
-                user=unquote(parts.username or ""),
-                password=unquote(parts.password or "").encode(),  # PyMySQL would send a str in Latin-1
-                database=unquote(parts.path[1:]) or None,
-                unix_socket=dict(parse_qsl(parts.query)).get("unix_socket"),
-                autocommit=True,
-            ) as connection
-        ):
+        with pymysql.connect(**self.arguments(dsn)) as connection:
             cursor = connection.cursor()
             cursor.execute(statement)
             return list(cursor.fetchall())
+
+    def arguments(self, dsn: str) -> dict[str, Any]:
+        """What PyMySQL takes in place of a DSN."""
+        parts = urlsplit(dsn)
+        given: dict[str, Any] = {"unix_socket": dict(parse_qsl(parts.query)).get("unix_socket"), "autocommit": True}
+        given |= {"host": parts.hostname, "port": parts.port or 3306, "database": unquote(parts.path[1:]) or None}
+        # Bytes, since PyMySQL would send a str in Latin-1.
+        return given | {"user": unquote(parts.username or ""), "password": unquote(parts.password or "").encode()}
 
 
 class MariaDB(MySQL):
@@ -259,7 +256,7 @@ class OwnMariaDB(OwnServer, MariaDB):
             "datadir": str(self.folder / "data"),
             "pid-file": str(self.folder / "pid"),
             "innodb-flush-log-at-trx-commit": "1" if self.durable else "2",
-            "innodb-buffer-pool-size": "64M",
+            "innodb-buffer-pool-size": "256M" if self.durable else "64M",
             "max-connections": "200",
             "default-time-zone": "+05:45",
         }
@@ -270,10 +267,10 @@ GIVEN: dict[str, type[Server]] = {"postgres": PostgreSQL, "mariadb": MariaDB, "m
 OWN: dict[str, type[OwnServer]] = {"postgres": OwnPostgreSQL, "mariadb": OwnMariaDB}
 
 
-def server(kind: str) -> Server:
+def server(kind: str, *, durable: bool = False) -> Server:
     """The server that CRONLEDGER_TEST_KIND names, else one of our own."""
     dsn = os.environ.get(f"CRONLEDGER_TEST_{kind.upper()}")
-    return GIVEN[kind](dsn) if dsn else OWN[kind]()
+    return GIVEN[kind](dsn) if dsn else OWN[kind](durable=durable)
 
 
 def main(kinds: list[str]) -> None:
