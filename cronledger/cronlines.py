@@ -28,6 +28,8 @@ _ASSIGNMENT = re.compile(r"""("[^"=]*"|'[^'=]*'|[^\s"'=][^\s=]*)\s*=\s*(.*)""", 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[A-Za-z0-9_][^\s/<>|&;()'\"`$=*]*\$?")
 _TICK = re.compile(r"""(^|[\s/;&|("'])cronledger["']?\s+tick($|[\s;&|)"'])""")
+_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|(^|_)KEY$", re.IGNORECASE)
+_SECRET_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
 _LIKE_A_FIELD = re.compile(r"[\d*][\d*,/-]*|[A-Za-z]{3}(-[A-Za-z]{3})?")
 _HEAD_OF_A_TABLE = re.compile(r"(^|\s)(dom|dow|day-of-month|day-of-week)(\s|$)", re.IGNORECASE)
 
@@ -217,7 +219,7 @@ def _refusal(name: str, value: str) -> str:
         return _NOT_CARRIED_OVER[name]
     if name.startswith("CRONLEDGER_"):
         return "it is for the tick: keep it in the crontab, above the line of `cronledger tick`"
-    if name == "CRON_TZ" and value and not _is_zone(value):
+    if name == "CRON_TZ" and not _is_zone(value):
         return (
             f"{value!r} is no known time zone; the jobs below it run by the node's clock until `timezone` says another"
         )
@@ -232,10 +234,9 @@ def _refusal(name: str, value: str) -> str:
 
 def _is_zone(name: str) -> bool:
     try:
-        zoneinfo.ZoneInfo(name)
+        return bool(name and zoneinfo.ZoneInfo(name))
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         return False
-    return True
 
 
 def _doubt(name: str, value: str) -> str:
@@ -245,6 +246,8 @@ def _doubt(name: str, value: str) -> str:
         return f"SHELL is {value!r}, which is hardly the path of a shell: a job cannot start until `shell` names one"
     if name == "HOME" and not value.startswith("/"):
         return f"HOME is {value!r}, which is no absolute path: the commands see it, but do not start there"
+    if _SECRET_NAME.search(name) or _SECRET_URL.search(value):
+        return f"{name} looks like a secret: move it to the schedule's env_file before others read the schedule"
     return ""
 
 
