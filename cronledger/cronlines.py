@@ -125,7 +125,7 @@ class Reading:
             wrong = "it has an open quote or text after the closing one, which cron refuses"
             self.remark(number, f'{name} is not carried over: {wrong}; write {name}="value"')
             return
-        if second := re.search(r"\s([A-Za-z_]\w*)=", written):
+        if value == written and (second := re.search(r"\s([A-Za-z_]\w*)=", written)):
             self.remark(number, f"{name} is {value!r} for cron too: set {second[1]} on a line of its own")
         if refusal := _refusal(name, value):
             self.remark(number, f"{name} is not carried over: {refusal}")
@@ -240,6 +240,8 @@ def _is_zone(name: str) -> bool:
 
 
 def _doubt(name: str, value: str) -> str:
+    if name == "CRON_TZ":
+        return f"the jobs below it are due by the clock of {value}, as with cronie; Debian's cron ignores CRON_TZ"
     if name == "TZ":
         return "TZ is the zone of what the commands print, not of the jobs' times, with cron as here; CRON_TZ is that"
     if name == "SHELL" and not (value.isascii() and value.startswith("/")):

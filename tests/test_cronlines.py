@@ -42,6 +42,8 @@ def test_assignments_are_read_as_cron_reads_them(line: str, value: str) -> None:
         ("MAILTO=root HOME=/", "set HOME on a line of its own"),
         ("RANDOM_DELAY=5", "crontab:1: RANDOM_DELAY is not carried over: jobs now start within their minute"),
         ("CRON_TZ=Mars/Phobos", "'Mars/Phobos' is no known time zone; the jobs below it run by the node's clock"),
+        ("CRON_TZ=", "'' is no known time zone"),
+        ("CRON_TZ=Asia/Tokyo", "due by the clock of Asia/Tokyo, as with cronie; Debian's cron ignores CRON_TZ"),
         ("TZ=UTC", "TZ is the zone of what the commands print"),
         ("SHELL=/bin/bash↲", "SHELL is '/bin/bash↲', which is hardly the path of a shell"),
         ("SHELL=", "SHELL is not carried over: it names no shell"),
@@ -95,6 +97,12 @@ def test_a_job_that_cannot_be_kept_is_left_out_with_the_repair(line: str, why: s
     assert len(reading.remarks) == reading.left_out == 1
     assert str(reading.remarks[0]).startswith(f"crontab:2: left out: {why}")
     assert [entry.command for entry in reading.entries] == ["other"]
+
+
+@pytest.mark.parametrize("line", ["A=b", 'A="-v B=c"', "PATH=/bin:/usr/bin", "# A=b C=d", "HOME=/srv", "* * * * * x"])
+def test_what_changes_nothing_is_not_remarked_on(line: str) -> None:
+    """A crontab that is carried over as it stands is read in silence."""
+    assert remarks(f"{line}\n5 4 * * * other\n") == ""
 
 
 def test_a_continued_line_is_told_from_a_mistyped_one() -> None:
