@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Run:
-    """A run in flight. `because` says why it is being ended, once it is; `at_window` is that when its window ends it."""
+    """A run in flight. `because` says why it is being ended, `at_window` why when its window is over."""
 
     def __init__(self, *, started: float, deadline: float, at_window: str) -> None:
         self.started, self.deadline, self.at_window = started, deadline, at_window

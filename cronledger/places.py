@@ -73,7 +73,7 @@ def _raised(soft: int, hard: int, needed: int) -> int:
 
 def _tasks() -> int:
     """All tasks of the machine, of whatever user (proc(5), loadavg); 0 where it cannot be told."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/loadavg", "rb") as file:
+    with suppress(OSError, ValueError, IndexError), open("/proc/loadavg", "rb", buffering=0) as file:
         return int(file.read().split()[3].partition(b"/")[2])
     return 0
 

@@ -1,0 +1,145 @@
+"""The password is masked in whatever was printed; the tail of an output stays small and harmless."""
+
+from random import Random
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from cronledger.masking import LIMIT, Mask, Stream, Tail
+
+LONG, SHORT = "correct horse%é/@", "a b%é"
+
+
+@pytest.mark.parametrize("secret", [LONG, SHORT, "x", "?", "%", "::@", "\\d+.*"])
+@pytest.mark.parametrize("spelled", [str, quote, quote_plus, lambda text: quote(text, safe="").lower()])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("postgresql://app:", "@db/app"),
+        ("mysql://:", "@db"),
+        ("x mysql://me@corp:", "@db\n"),
+        ("postgresql://db/app?user=u&password=", "&sslmode=require"),
+    ],
+)
+def test_a_url_with_the_password_is_masked(secret, spelled, before, after):
+    """A URL that holds the password is masked whatever its length and spelling, with and without a user."""
+    assert Mask(secret).text(before + spelled(secret) + after) == f"{before}***{after}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_mix_of_raw_and_encoded_bytes_is_masked(seed):
+    """Each byte of the password may be raw or percent-encoded, in either hex case."""
+    chance = Random(seed)
+    secret = "".join(chance.choice("a %+/@:é€😀\\^") for _ in range(12))
+    mixed = b"".join(chance.choice([b"%c", b"%%%02x", b"%%%02X"]) % byte for byte in secret.encode())
+    assert Mask(secret).bytes(b"<" + mixed + b">") == b"<***>"
+
+
+def test_only_a_long_password_is_masked_outside_a_url():
+    """From 8 characters on the bare password is masked; a shorter one may be a word like any other."""
+    assert Mask("12345678").text("at 12345678!") == "at ***!"
+    assert Mask("1234567").text("at 1234567!") == "at 1234567!"
+
+
+@pytest.mark.parametrize("password", [None, ""])
+def test_without_a_password_nothing_changes(password):
+    """Without a password text, bytes and a stream are left as they are."""
+    mask = Mask(password)
+    assert (mask.margin, mask.text("://u:@h \udcff"), mask.bytes(b"\xff\x00")) == (0, "://u:@h \udcff", b"\xff\x00")
+    assert Stream(mask).feed(b"line\n") == b"line\n"
+
+
+@pytest.mark.parametrize("secret", [LONG, SHORT, "abcdabcd", "two\nlines"])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_stream_shows_what_masking_the_whole_would(secret, seed):
+    """However the output is cut into reads, what a stream shows is the whole output masked."""
+    chance = Random(seed)
+    parts = [b"correct", b" horse", b"://u:", b"abcd", b"\n", b"a", b"%", b"two"]
+    parts += [b"mysql://u:" + quote(secret).encode() + b"@h"] * 4
+    whole = b"".join(chance.choices(parts, k=20))
+    stream, shown, rest = Stream(Mask(secret)), b"", whole
+    while rest:
+        size = chance.randint(1, 9)
+        shown, rest = shown + stream.feed(rest[:size]) + stream.idle(), rest[size:]
+    assert shown + stream.flush() == Mask(secret).bytes(whole)
+
+
+@pytest.mark.parametrize("secret", [LONG, SHORT, None])
+def test_a_stream_shows_lines_at_once_and_a_prompt_when_idle(secret):
+    """Whole lines are shown at once; the beginning of a line waits until nothing more has come for a while."""
+    stream = Stream(Mask(secret))
+    assert stream.feed(b"one\ntwo\nGo on? ") == b"one\ntwo\n"
+    assert stream.idle() == b"Go on? "
+
+
+@pytest.mark.parametrize(
+    ("secret", "held"),
+    [(LONG, b"corr"), (LONG, b"correct%2"), (SHORT, b"://u"), (SHORT, b"://u:a%20b"), (SHORT, b":/")],
+)
+def test_a_stream_holds_what_may_become_the_password(secret, held):
+    """What could still become a match is held back, and nothing else."""
+    stream = Stream(Mask(secret))
+    assert stream.feed(b"see " + held) + stream.idle() == b"see "
+    assert stream.feed(b"\n") == held + b"\n"
+
+
+def test_a_stream_does_not_keep_an_endless_line():
+    """A line without end is shown in parts, so that memory stays flat."""
+    stream = Stream(Mask(LONG))
+    shown = [len(stream.feed(b"." * LIMIT)) for _ in range(50)]
+    assert sum(shown) >= 49 * LIMIT
+
+
+def tail_of(*pieces: bytes, password: str | None = None) -> str:
+    tail = Tail(Mask(password))
+    for piece in pieces:
+        tail.add(memoryview(piece))
+    return tail.text()
+
+
+@pytest.mark.parametrize(
+    ("printed", "kept"),
+    [
+        (b"", ""),
+        (b"a\r\nb\r\r\nc\n", "a\nb\nc\n"),
+        (b" 10%\r 50%\r100%\r\ndone\r", "100%\ndone"),
+        (b"\x1b[31mred\x1b[0m\0\x07\tx", "\\x1b[31mred\\x1b[0m\\x00\\x07\tx"),
+        (b"caf\xe9 caf\xc3\xa9 \xed\xa0\x80", "caf\ufffd café \ufffd\ufffd\ufffd"),
+    ],
+)
+def test_the_tail_is_harmless(printed, kept):
+    """Controls are written out, invalid UTF-8 is replaced, and a line that was drawn over is kept as it was left."""
+    assert tail_of(printed) == kept
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 2 * LIMIT, 5_000_000])
+def test_a_cut_says_how_much_it_cut(size):
+    """The first line counts what is not there."""
+    mark, _, kept = tail_of(*[b"x" * 1000] * (size // 1000), b"x" * (size % 1000)).partition("\n")
+    assert mark == f"[{size - len(kept):,} bytes cut]"
+    assert LIMIT - 100 < len(kept) < LIMIT
+
+
+@pytest.mark.parametrize("unit", ["é", "€", "😀", "x€"])
+@pytest.mark.parametrize("password", [None, LONG])
+@pytest.mark.parametrize("lead", [b"", b"1", b"12", b"123"])
+def test_the_cut_is_between_characters(unit, password, lead):
+    """No half character is left at the cut, and the whole has at most 64 KiB of UTF-8."""
+    text = tail_of(lead, unit.encode() * 100_000, password=password)
+    assert "\ufffd" not in text
+    assert LIMIT - 100 < len(text.encode()) <= LIMIT
+
+
+@pytest.mark.parametrize("printed", [b"\xff", b"\0", b"\x1b"])
+def test_what_grows_when_made_harmless_still_fits(printed):
+    """64 KiB is the limit of what is kept, not of what was printed."""
+    assert len(tail_of(printed * LIMIT).encode()) <= LIMIT
+
+
+@pytest.mark.parametrize("secret", [LONG, "abcabcab"])
+@pytest.mark.parametrize("shift", range(0, 60, 7))
+def test_no_half_password_is_left_at_the_cut(secret, shift):
+    """The password is masked before the cut, wherever the cut falls, also where masking makes the output short."""
+    spelled = quote(secret).encode()
+    text = tail_of(*[spelled + b"\n"] * 12_000, b"." * shift, password=secret)
+    assert set(text.splitlines()[1:]) <= {"***", "**", "*", "." * shift}
