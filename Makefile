@@ -42,7 +42,7 @@ bench: $(READY) ## measure what a tick costs, against its limits (ARGS="idle bur
 	$(BIN)/python tests/bench.py $(ARGS)
 
 man: ## show the manual pages
-	@mandoc -T utf8 $(MAN) | $${PAGER:-cat}
+	@mandoc -a -T utf8 $(MAN)
 
 install: $(READY) ## install below PREFIX (/usr/local); EXTRAS=[mysql] adds what MySQL without TLS needs
 	rm -rf $(LIB)
