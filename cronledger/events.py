@@ -10,7 +10,9 @@ from typing import ClassVar
 TAIL_CHARACTERS = 200
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_CONTROL |= {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
+_CONTROL |= {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
 
 
 def harmless(text: str) -> str:
@@ -175,7 +177,8 @@ class Reaped(Event):
 
     def sentence(self, zone: tzinfo) -> str:
         run = f"{self.holder.run_of(zone, self.at)} on {self.holder.node}"
-        return f"reaped {self.job}: {run}, started {local(self.holder.started_at, zone, self.at, seconds=True)}, {self.why}"
+        started = local(self.holder.started_at, zone, self.at, seconds=True)
+        return f"reaped {self.job}: {run}, started {started}, {self.why}"
 
     def carried(self) -> dict[str, object]:
         return {"reason": self.why, "started_at": utc(self.holder.started_at), "run_node": self.holder.node}

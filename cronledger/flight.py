@@ -1,13 +1,15 @@
 """The runs in flight in this process: started, watched, and settled whatever the ledger does meanwhile."""
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
 from cronledger.errors import LedgerError
 from cronledger.events import Event, Failed, Ran, Trouble, local, tail, utc
 from cronledger.ledger import Ledger, Run
-from cronledger.clock import elapsed
 from cronledger.ledger.runs import SETTLE_WITHIN
 from cronledger.masking import Mask
 from cronledger.process import Owner
@@ -55,20 +57,17 @@ class Flight:
 
     def __enter__(self) -> "Flight":
         self._commands.__enter__()
+        signal.set_wakeup_fd(self._commands.wakeup_fd, warn_on_full_buffer=False)
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *raised: Any) -> None:
+        signal.set_wakeup_fd(-1)
         self._commands.__exit__(*raised)
 
     @property
     def is_busy(self) -> bool:
         """Whether a run is in flight, or over but not yet recorded."""
         return bool(self._flying) or any(not ending.doubtful for ending in self._endings)
-
-    @property
-    def wakeup(self) -> int:
-        """A descriptor for signal.set_wakeup_fd."""
-        return self._commands.wakeup_fd
 
     def missing(self, job: Job, environment: Mapping[str, str]) -> str | None:
         """Why this node cannot start the job, as part of a sentence; None when it can."""
@@ -207,8 +206,8 @@ class Flight:
             yield self._event(ending, ending.outcome.reason)
             yield Trouble(
                 f"{error}; not recorded: the end of {ending.run.job}, run {ending.run.id}"
-                f" ({ending.outcome.reason or 'exit 0'}); its row stays running until a tick of this node, or the end of"
-                " its window, reaps it"
+                f" ({ending.outcome.reason or 'exit 0'}); its row stays running until the next tick of this node, or"
+                " the end of its window, reaps it"
             )
 
 

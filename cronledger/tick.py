@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from signal import Signals
 from typing import TYPE_CHECKING
 
 from cronledger import process
+from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerUnreachable
 from cronledger.events import Event, Reaped, StoodDown, Trouble, duration
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run
-from cronledger.clock import elapsed
 from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
 
@@ -68,9 +69,9 @@ class Tick:
         while self._flight is not None and self._flight.is_busy:
             yield from self._flight.events()
 
-    def stop(self, signum: int, name: str) -> None:
+    def stop(self, signum: int) -> None:
         """A signal came: claim nothing more, end what runs. May be called by a signal handler."""
-        self.signal_name = self.signal_name or name
+        self.signal_name = self.signal_name or Signals(signum).name
         if self._flight is not None:
             self._flight.stop(signum)
         self._ledger.link.hurry(HURRY)
@@ -89,7 +90,7 @@ class Tick:
         if run.expires_at <= self._ledger.clock.now():
             window = duration(round(run.window.total_seconds() * 1000))
             yield from self._reaped(run, f"window of {window} over")
-        elif owner is not None and _died_here(owner):
+        elif owner is not None and died_here(owner):
             if not process.lives(run.pid, run.pid_start, run.id, owner.start):
                 yield from self._reaped(run, "its tick is gone")
             elif self._ledger.adopt(run):
@@ -143,12 +144,10 @@ class Tick:
 
     def _stood_down(self, job: Job, holder: Run) -> StoodDown:
         at, node = self._ledger.clock.now(), self._ledger.node
-        return StoodDown(
-            at=at, job=job.name, due_at=self._due_at, node=node, holder=holder.holder(), lock=job.lock
-        )
+        return StoodDown(at=at, job=job.name, due_at=self._due_at, node=node, holder=holder.holder(), lock=job.lock)
 
 
-def _died_here(owner: process.Owner) -> bool:
+def died_here(owner: process.Owner) -> bool:
     """Whether `owner` was a tick of this boot and PID namespace, and is gone. Of others nothing can be concluded."""
     own = process.own()
     return own is not None and own.same_machine(owner) and not owner.is_alive()

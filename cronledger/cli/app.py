@@ -16,7 +16,7 @@ from cronledger.errors import CronledgerError
 app = typer.Typer(
     name="cronledger",
     help="Run cron on several machines, each job once.\n\n"
-    "One TOML file names the jobs, a table in your database says who runs what, and each machine has one crontab line:\n\n"
+    "One TOML file names the jobs, a table in your database says who runs what, each machine has one crontab line:\n\n"
     "\b\n"
     "    * * * * * cronledger tick\n\n"
     "\b\n"

@@ -2,6 +2,7 @@
 
 import os
 import select
+from contextlib import suppress
 
 PATIENCE_MS = 1000
 _PIECE = 4096
@@ -10,14 +11,13 @@ _PIECE = 4096
 class Lines:
     """Writes whole lines to a descriptor. A broken, full or closed one loses lines and changes nothing else.
 
-    A pipe that nobody reads is waited for once, a second at most: a tick must not hang on its reader.
+    A pipe that nobody reads is waited for once, a second by default: a tick must not hang on its reader.
     """
 
-    def __init__(self, descriptor: int, encoding: str) -> None:
+    def __init__(self, descriptor: int, encoding: str, patience_ms: int = PATIENCE_MS) -> None:
         self._descriptor = descriptor
         self._encoding = encoding
-        self._patience_ms = PATIENCE_MS
-        self.lost = 0
+        self._patience_ms = patience_ms
 
     def write(self, line: str) -> None:
         """Write one line; what the encoding does not have is escaped."""
@@ -25,15 +25,12 @@ class Lines:
 
     def write_bytes(self, data: bytes) -> None:
         """Write `data` as it is."""
-        try:
+        with suppress(OSError):
             while data:
                 if not self._is_ready():
-                    self.lost += 1
                     return
                 # A poll promises PIPE_BUF bytes, 4096 on Linux (pipe(7)): more could block.
                 data = data[os.write(self._descriptor, data[:_PIECE]) :]
-        except OSError:
-            self.lost += 1
 
     def _is_ready(self) -> bool:
         poll = select.poll()

@@ -21,22 +21,28 @@ def find_schedule(option: str | None) -> str:
 
 
 def load_for_work(path: str) -> Schedule:
-    """The schedule, to run its commands. Raises ScheduleRefused, and UsageError when root would run what anyone may write."""
+    """The schedule, to run its commands.
+
+    Raises ScheduleRefused, and UsageError when root would run what anyone may write.
+    """
     schedule = load(path)
     if os.geteuid() == 0 and anyone_may_write(schedule.path):
         raise UsageError(
-            f"{path}: anyone may write this schedule, and root would run what they write; chmod o-w {path} and its folder"
+            f"{path}: anyone may write this schedule, and root would run what they write; chmod o-w it and its folder"
         )
     return schedule
 
 
 def node_name(option: str | None) -> str:
-    """This node's name: the option, else CRONLEDGER_NODE, else the host name. Raises UsageError for one off the grammar."""
+    """This node's name: the option, else CRONLEDGER_NODE, else the host name.
+
+    Raises UsageError for one off the grammar.
+    """
     name = option or os.environ.get("CRONLEDGER_NODE") or socket.gethostname()
     if not is_name(name):
         raise UsageError(
-            f"the node's name {name!a} is not a name (ASCII letters, digits, . _ : / -, at most 128, a letter or digit first);"
-            " name the node by --node or CRONLEDGER_NODE"
+            f"the node's name {name!a} is not a name: at most 128 ASCII letters, digits and . _ : / -, a letter or"
+            " digit first; name the node by --node or CRONLEDGER_NODE"
         )
     return name
 
@@ -68,7 +74,7 @@ def find_dsn(option: str | None, schedule: Schedule | None, environment: Environ
     )
 
 
-def connect(dsn: Dsn, *, namespace: str, node: str, budget: float = BUDGET) -> tuple[Link, Mask]:
+def connect(dsn: Dsn, *, budget: float = BUDGET) -> tuple[Link, Mask]:
     """The way to the ledger, not yet opened, and the mask of its password."""
     mask = Mask(dsn.password)
     return open_link(dsn, mask=mask, budget=budget), mask
@@ -88,7 +94,9 @@ def minute_of(text: str, schedule: Schedule) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--at {text}: not a time; write 2026-11-30T03:15, with an offset or in the schedule's zone") from None
+        raise UsageError(
+            f"--at {text}: not a time; write 2026-11-30T03:15, with an offset or in the schedule's zone"
+        ) from None
     if moment.tzinfo is None:
         moment = _local(moment, text, schedule)
     return moment.replace(second=0, microsecond=0)
@@ -98,7 +106,9 @@ def _local(naive: datetime, text: str, schedule: Schedule) -> datetime:
     first, second = (naive.replace(tzinfo=schedule.zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return first
-    offsets = " or ".join(f"{moment.replace(tzinfo=None).isoformat()}{moment.strftime('%z')}" for moment in (first, second))
+    offsets = " or ".join(
+        f"{moment.replace(tzinfo=None).isoformat()}{moment.strftime('%z')}" for moment in (first, second)
+    )
     exists = first.astimezone(schedule.zone) == first and _is_there(first, schedule)
     how = "occurs twice" if exists else "never occurs"
     raise UsageError(f"--at {text}: this local time {how} in {schedule.zone_name}; write it with its offset, {offsets}")

@@ -1,9 +1,8 @@
 """`cronledger tick`: the work of one minute, its events as lines, its end as an exit status. Knows no typer."""
 
-import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -50,7 +49,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     due = schedule.due(due_at)
     environment = Environment(schedule)
     dsn = find_dsn(_text(options, "dsn"), schedule, environment)
-    link, mask = connect(dsn, namespace=schedule.namespace, node=node)
+    link, mask = connect(dsn)
     printer = Printer(schedule, mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet")))
     try:
         ledger = open_for(link, schedule, node)
@@ -60,7 +59,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
 
             return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
         with Tick(schedule, ledger, mask, environment, due=due, due_at=due_at, asked=bool(at)) as work:
-            with forwarded(work):
+            with forwarded(work.stop):
                 failed = printer.print_events(work.events())
             return 1 if failed or work.signal_name else 0
     except LedgerError as error:
@@ -81,16 +80,12 @@ def not_claimed(error: CronledgerError, due: list[Job]) -> str:
 
 
 @contextmanager
-def forwarded(work: Tick) -> Iterator[None]:
-    """TERM, INT and HUP end the tick's runs; one that the caller ignores (nohup) stays ignored."""
-
-    def stop(signum: int, _: object) -> None:
-        work.stop(signum, signal.Signals(signum).name)
-
+def forwarded(stop: Callable[[int], None]) -> Iterator[None]:
+    """TERM, INT and HUP end the runs of this process by `stop`; one that the caller ignores (nohup) stays ignored."""
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     for signum, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(signum, stop)
+            signal.signal(signum, lambda number, _: stop(number))
     try:
         yield
     finally:

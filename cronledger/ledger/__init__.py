@@ -2,11 +2,11 @@
 
 from datetime import datetime, timedelta
 
-from cronledger.errors import LedgerError, LedgerNotInstalled
 from cronledger.clock import Clock, elapsed
+from cronledger.errors import LedgerError, LedgerNotInstalled
 from cronledger.ledger.dialect import Dialect
 from cronledger.ledger.dsn import Dsn
-from cronledger.ledger.link import BUDGET, Link
+from cronledger.ledger.link import ATTEMPT, BUDGET, Link
 from cronledger.ledger.runs import Barred, Claim, Claimed, ClaimedElsewhere, Ledger, Run
 from cronledger.ledger.schema import check
 from cronledger.masking import Mask
@@ -22,7 +22,7 @@ def open_link(dsn: Dsn, *, mask: Mask, budget: float = BUDGET, install: bool = F
 
     `install`: a statement may take long, and an SQLite file that is not there is made.
     """
-    return Link(_dialect(dsn, install), mask, budget)
+    return Link(_dialect(dsn, install), mask, budget, INSTALL_SECONDS if install else ATTEMPT)
 
 
 def _dialect(dsn: Dsn, install: bool) -> Dialect:
@@ -62,8 +62,8 @@ def check_skew(clock: Clock, wall: datetime, read_at: float) -> None:
     """
     skew = wall - clock.at(read_at)
     if abs(skew) >= SKEW_LIMIT:
+        off = f"{abs(skew).total_seconds():.0f} s {'ahead of' if skew > timedelta() else 'behind'}"
         raise LedgerError(
-            f"this node's clock is {abs(skew).total_seconds():.0f} s {'ahead of' if skew > timedelta() else 'behind'} the"
-            f" database's ({wall:%Y-%m-%d %H:%M:%S} against {clock.at(read_at):%Y-%m-%d %H:%M:%S} UTC), so nothing is claimed"
-            " and nothing reaped here; set the clock right (is its NTP service running?)"
+            f"this node's clock is {off} the database's ({wall:%Y-%m-%d %H:%M:%S} against {clock.at(read_at):%Y-%m-%d %H:%M:%S} UTC), so nothing is"
+            " claimed and nothing reaped here; set the clock right (is its NTP service running?)"
         )

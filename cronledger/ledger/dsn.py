@@ -40,7 +40,9 @@ def parse(text: str, folder: str) -> Dsn:
     scheme, separator, rest = text.partition("://")
     kind = _KINDS.get(scheme.lower())
     if not separator or kind is None:
-        raise _refused("it starts with none of the known schemes", "write postgresql://, mysql://, mariadb:// or sqlite:///")
+        raise _refused(
+            "it starts with none of the known schemes", "write postgresql://, mysql://, mariadb:// or sqlite:///"
+        )
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in text):
         raise _refused("it holds a blank or a control character", "write it percent-encoded (a blank is %20)")
     if kind == "sqlite":
@@ -54,7 +56,10 @@ def _refused(wrong: str, instead: str) -> UsageError:
 
 
 def _check_encoding(rest: str) -> None:
-    encode = "percent-encode it in the user name and the password: @ is %40, / is %2F, : is %3A, ? is %3F, # is %23, % is %25"
+    encode = (
+        "percent-encode it in the user name and the password:"
+        " @ is %40, / is %2F, : is %3A, ? is %3F, # is %23, % is %25"
+    )
     authority, _, path = rest.partition("/")
     if "#" in rest:
         raise _refused("it holds a #", encode)
@@ -105,7 +110,9 @@ def _port(place: str) -> tuple[str, int | None]:
     bracket = place.rfind("]")
     host, colon, port = place[bracket + 1 :].partition(":")
     if colon and port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise _refused("its port is not a number from 1 to 65535", "write host:port, and percent-encode a : in the password")
+        raise _refused(
+            "its port is not a number from 1 to 65535", "write host:port, and percent-encode a : in the password"
+        )
     return place[: bracket + 1].strip("[]") + host, int(port) if port else None
 
 
@@ -114,7 +121,9 @@ def _mysql(text: str, rest: str) -> Dsn:
     authority, _, database = address.partition("/")
     user, password, place = _credentials(authority)
     if "," in place:
-        raise _refused("it names several hosts", "mysql:// takes one; let a proxy or a virtual address choose among them")
+        raise _refused(
+            "it names several hosts", "mysql:// takes one; let a proxy or a virtual address choose among them"
+        )
     host, port = _port(place)
     options = _query(query)
     if any(key not in _MYSQL_KEYS for key in options):

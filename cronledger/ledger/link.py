@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from cronledger.clock import elapsed
 from cronledger.errors import LedgerError, LedgerUnreachable
 from cronledger.events import one_line
-from cronledger.clock import elapsed
 from cronledger.ledger.dialect import Again, Dialect, Fault, Row, Value
 from cronledger.masking import Mask
 
@@ -37,15 +37,21 @@ class Link:
 
     longest: ClassVar[int] = 400
 
-    def __init__(self, dialect: Dialect, mask: Mask, budget: float = BUDGET) -> None:
+    def __init__(self, dialect: Dialect, mask: Mask, budget: float = BUDGET, attempt: float = ATTEMPT) -> None:
         self.dialect = dialect
         self._mask = mask
         self._left = budget
+        self._attempt = attempt
         self._used_at = elapsed()
         self._ends_at: float | None = None
 
     def send(
-        self, statement: str, values: Mapping[str, Value] | None = None, *, within: float | None = None, tries: int = 10_000
+        self,
+        statement: str,
+        values: Mapping[str, Value] | None = None,
+        *,
+        within: float | None = None,
+        tries: int = 10_000,
     ) -> Sent:
         """Send `statement` until it comes through, within the budget or `within` seconds, at most `tries` times.
 
@@ -67,7 +73,7 @@ class Link:
         while True:
             try:
                 if not self.dialect.is_open:
-                    self.dialect.connect(self._share(deadline))
+                    self.dialect.connect(min(ATTEMPT, self._share(deadline)))
                 result = self.dialect.execute(statement, values, self._share(deadline))
                 return Sent(result.rows, result.count, again)
             except Fault as fault:
@@ -84,7 +90,7 @@ class Link:
 
     def _share(self, deadline: float) -> float:
         """How long one attempt may take: what is left, but not so long that no second one fits."""
-        return max(0.5, min(ATTEMPT, self._bound(deadline) - elapsed()))
+        return max(0.5, min(self._attempt, self._bound(deadline) - elapsed()))
 
     def _safe(self, text: str) -> str:
         safe = one_line(self._mask.text(text))

@@ -24,7 +24,8 @@ _SLOT = (
     " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND due_at = %(due_at)s"
 )
 _PRUNABLE = (
-    "SELECT id, job, finished_at FROM cronledger_runs WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
+    "SELECT id, job, finished_at FROM cronledger_runs"
+    " WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
     " AND (finished_at > %(after)s OR (finished_at = %(after)s AND id > %(after_id)s))"
     f" ORDER BY finished_at, id LIMIT {BATCH}"
 )
@@ -43,14 +44,24 @@ def run_of_slot(ledger: Ledger, job: str, due_at: datetime) -> Run | None:
 
 
 def history(
-    ledger: Ledger, *, job: str | None = None, limit: int = 20, failed: bool = False, started_after: datetime | None = None
+    ledger: Ledger,
+    *,
+    job: str | None = None,
+    limit: int = 20,
+    failed: bool = False,
+    started_after: datetime | None = None,
 ) -> list[Run]:
     """The last `limit` runs, newest first: of one job, only the failed ones, only those started since an instant."""
     conditions = ["namespace = %(namespace)s"]
     conditions += ["job = %(job)s"] if job is not None else []
     conditions += ["state = 'failed'"] if failed else []
     conditions += ["started_at >= %(started_after)s"] if started_after is not None else []
-    values: dict[str, Value] = {"namespace": ledger.namespace, "job": job, "started_after": started_after, "limit": limit}
+    values: dict[str, Value] = {
+        "namespace": ledger.namespace,
+        "job": job,
+        "started_after": started_after,
+        "limit": limit,
+    }
     where = " AND ".join(conditions)
     statement = f"SELECT {COLUMNS} FROM cronledger_runs WHERE {where} ORDER BY started_at DESC LIMIT %(limit)s"
     return [ledger.read(row) for row in ledger.link.send(statement, values).rows]
@@ -66,11 +77,13 @@ def find_run(ledger: Ledger, named: str) -> Run:
     found = _by_id(ledger, named.lower())
     if not found:
         raise CronledgerError(
-            f"no run {named} in namespace {ledger.namespace}: neither a job of this name has run, nor does an id begin or end"
-            " so; `cronledger history` lists the last ones"
+            f"no run {named} in namespace {ledger.namespace}: neither has a job of this name run, nor does an id begin"
+            " or end so; `cronledger history` lists the last ones"
         )
     if len(found) > 1:
-        raise CronledgerError(f"{named} means more than one run: {', '.join(run.id for run in found)}; write more of the id")
+        raise CronledgerError(
+            f"{named} means more than one run: {', '.join(run.id for run in found)}; write more of the id"
+        )
     return found[0]
 
 
@@ -104,7 +117,7 @@ def prune(ledger: Ledger, *, finished_before: datetime) -> int:
 def _prunable(ledger: Ledger, finished_before: datetime) -> Iterator[list[tuple[str, str]]]:
     after: dict[str, Value] = {"after": datetime(1970, 1, 1, tzinfo=finished_before.tzinfo), "after_id": ""}
     while True:
-        values = {"namespace": ledger.namespace, "finished_before": finished_before} | after
+        values: dict[str, Value] = {"namespace": ledger.namespace, "finished_before": finished_before, **after}
         rows = ledger.link.send(_PRUNABLE, values, within=30.0).rows
         if not rows:
             return

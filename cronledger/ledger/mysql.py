@@ -27,7 +27,7 @@ _ASCII = "CHARACTER SET ascii COLLATE ascii_bin"
 _UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
 
-class _Connection(Connection[Any]):
+class _Connection(Connection):
     """A connection that loads no CA files where it is to verify nothing; PyMySQL would, for 26 ms of each tick."""
 
     def _create_ssl_ctx(self, sslp: dict[str, Any]) -> ssl.SSLContext:
@@ -119,15 +119,14 @@ class Mysql:
             ) from None
         except RuntimeError as error:
             raise LedgerError(
-                f"the ledger's user logs in by caching_sha2_password without TLS, which takes one more package ({error});"
-                ' install "cronledger[mysql]", or let the server offer TLS'
+                f"the ledger's user logs in by caching_sha2_password without TLS, which takes one more package"
+                f' ({error}); install "cronledger[mysql]", or let the server offer TLS'
             ) from None
 
     def _session(self) -> str:
         """The session's bounds, in seconds: of a row lock, of a table's, of a statement; and no silent truncation."""
-        assert self._connection is not None
         bounds = "SET SESSION innodb_lock_wait_timeout = 3, lock_wait_timeout = 5, sql_mode = 'STRICT_ALL_TABLES'"
-        if "MariaDB" in str(self._connection.server_version):
+        if "MariaDB" in self._server():
             return f"{bounds}, max_statement_time = {self._longest:g}"
         return f"{bounds}, max_execution_time = {self._longest * 1000:.0f}"
 
@@ -166,8 +165,8 @@ class Mysql:
             ) from None
         if number in _DENIED:
             raise LedgerError(
-                f"the ledger's user may not do this ({text}); GRANT SELECT, INSERT, UPDATE, DELETE on the database to it,"
-                " and for install CREATE, ALTER, INDEX"
+                f"the ledger's user may not do this ({text}); GRANT SELECT, INSERT, UPDATE, DELETE on the database to"
+                " it, and for install CREATE, ALTER, INDEX"
             ) from None
         raise LedgerError(f"the ledger's server says {number}: {text}") from None
 
@@ -178,16 +177,19 @@ class Mysql:
         self._connection = None
 
     def descriptor(self) -> int | None:
-        line = self._connection._sock if self._connection is not None else None
+        line = getattr(self._connection, "_sock", None)
         return line.fileno() if line is not None else None
 
     def instant(self, value: object) -> datetime:
         assert isinstance(value, datetime)
         return value.replace(tzinfo=UTC)
 
+    def _server(self) -> str:
+        """Such as `8.4.3` or `5.5.5-10.11.14-MariaDB-deb12`, as the handshake said."""
+        return str(getattr(self._connection, "server_version", ""))
+
     def version(self) -> str:
-        assert self._connection is not None
-        version = str(self._connection.server_version)
+        version = self._server()
         name = "MariaDB" if "MariaDB" in version else "MySQL"
         return f"{name} {version.removeprefix('5.5.5-').split('-')[0]}"
 

@@ -139,8 +139,8 @@ class Postgres:
             raise LedgerError(f"the ledger's server is read-only ({text}); point the DSN at the primary") from None
         if state == "42501":
             raise LedgerError(
-                f"the ledger's role may not do this ({text}); as the owner of the database GRANT SELECT, INSERT, UPDATE,"
-                " DELETE on the tables cronledger_runs, cronledger_jobs and cronledger_meta to it, or, for install,"
+                f"the ledger's role may not do this ({text}); as the owner of the database GRANT SELECT, INSERT,"
+                " UPDATE, DELETE on cronledger_runs, cronledger_jobs and cronledger_meta to it, or, for install,"
                 " GRANT USAGE, CREATE ON SCHEMA public TO it (a plain role has no CREATE there since PostgreSQL 15)"
             ) from None
         raise LedgerError(f"the ledger's server says {state}: {text}") from None

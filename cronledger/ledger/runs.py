@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
+from cronledger.clock import Clock
 from cronledger.errors import LedgerError
 from cronledger.events import Holder
-from cronledger.clock import Clock
 from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
 from cronledger.ledger.link import Link
 
@@ -62,10 +62,12 @@ class Run:
 COLUMNS = ", ".join(field.name for field in fields(Run) if field.name != "output")
 
 _CLAIMED = (
-    "id namespace job scope_node due_at state active_job held_lock cause node owner started_at expires_at token created_at"
-    " updated_at"
-).split()
-_INSERT = f"INSERT INTO cronledger_runs ({', '.join(_CLAIMED)}) VALUES ({', '.join(f'%({name})s' for name in _CLAIMED)})"
+    *("id", "namespace", "job", "scope_node", "due_at", "state", "active_job", "held_lock", "cause", "node", "owner"),
+    *("started_at", "expires_at", "token", "created_at", "updated_at"),
+)
+_INSERT = (
+    f"INSERT INTO cronledger_runs ({', '.join(_CLAIMED)}) VALUES ({', '.join(f'%({name})s' for name in _CLAIMED)})"
+)
 # Four looks by four unique indexes; an OR would leave the choice of a plan to the database.
 _LOOK = " UNION ALL ".join(
     f"SELECT {COLUMNS} FROM cronledger_runs WHERE {key}"
@@ -83,8 +85,9 @@ _PID = (
 )
 _END = (
     "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, finished_at = %(finished_at)s,"
-    " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s, output = %(output)s,"
-    " pid = %(pid)s, token = %(token)s, updated_at = %(finished_at)s WHERE id = %(id)s AND state = 'running'"
+    " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s,"
+    " output = %(output)s, pid = %(pid)s, token = %(token)s, updated_at = %(finished_at)s"
+    " WHERE id = %(id)s AND state = 'running'"
 )
 _STILL = " AND owner = %(owner)s AND expires_at = %(expires_at)s"
 _ADOPT = (
@@ -209,7 +212,7 @@ class Ledger:
 
     def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None:
         """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat)."""
-        values = {"id": run.id, "pid": pid, "pid_start": pid_start, "now": self.clock.now()}
+        values: dict[str, Value] = {"id": run.id, "pid": pid, "pid_start": pid_start, "now": self.clock.now()}
         self.link.send(_PID, values, within=SETTLE_WITHIN, tries=2)
 
     def settle(
@@ -271,7 +274,11 @@ class Ledger:
         values |= {"token": new_token(), "now": self.clock.now()}
         if self._wins(_STAND_DOWN, _STOOD_TOKEN, values):
             return True
-        return self._inserts(_REMEMBER, values) or self._wins(_STAND_DOWN, _STOOD_TOKEN, values) or self._holds(_STOOD_TOKEN, values)
+        return (
+            self._inserts(_REMEMBER, values)
+            or self._wins(_STAND_DOWN, _STOOD_TOKEN, values)
+            or self._holds(_STOOD_TOKEN, values)
+        )
 
     def _wins(
         self, update: str, look: str, values: Mapping[str, Value], within: float | None = None, tries: int = 10_000

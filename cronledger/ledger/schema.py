@@ -16,7 +16,7 @@ OLDEST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its columns as name, type (a field of Types) and constraint; its mutexes and indexes as name and columns."""
+    """A table: columns as name, type (a field of Types) and constraint; mutexes and indexes as name and columns."""
 
     name: str
     columns: tuple[tuple[str, str, str], ...]
@@ -91,7 +91,7 @@ def check(link: Link) -> None:
         raise LedgerNotInstalled(f"the ledger's schema is version {found}, this program needs {SCHEMA_VERSION}")
     if oldest > SCHEMA_VERSION:
         raise LedgerNotInstalled(
-            f"the ledger's schema is version {found}, made by a newer cronledger; this one knows version {SCHEMA_VERSION}"
+            f"the ledger's schema is version {found}, made by a newer cronledger; this one knows {SCHEMA_VERSION}"
             " and may no longer tick: deploy the newer one on this node"
         )
     if missing := _missing_mutexes(link, RUNS):
@@ -108,7 +108,9 @@ def statements(dialect: Dialect) -> list[str]:
     """The whole DDL of a new ledger, in order, for a DBA who applies it by hand."""
     made = [_create_table(dialect.types, table) for table in TABLES]
     made += [_create_index(table, name, columns) for table in TABLES for name, columns in table.indexes]
-    return made + [f"INSERT INTO cronledger_meta (name, value) VALUES ('{name}', {value})" for name, value in _META_ROWS.items()]
+    return made + [
+        f"INSERT INTO cronledger_meta (name, value) VALUES ('{name}', {value})" for name, value in _META_ROWS.items()
+    ]
 
 
 def _create_table(types: Types, table: Table) -> str:
@@ -136,9 +138,8 @@ def install(link: Link) -> list[str]:
 
 def _install_table(link: Link, table: Table) -> Iterator[str]:
     there = {row["name"] for row in link.send(link.dialect.columns, {"table": table.name}).rows}
-    if not there:
-        if _define(link, _create_table(link.dialect.types, table)):
-            yield f"created table {table.name}"
+    if not there and _define(link, _create_table(link.dialect.types, table)):
+        yield f"created table {table.name}"
     for name, kind, constraint in table.columns if there else ():
         if name not in there and _define(
             link, f"ALTER TABLE {table.name} ADD COLUMN {name} {getattr(link.dialect.types, kind)} {constraint}"
@@ -149,7 +150,7 @@ def _install_table(link: Link, table: Table) -> Iterator[str]:
             yield f"made mutex {name} ({columns}) again"
         elif (name, columns) in _missing_mutexes(link, table):
             raise LedgerError(
-                f"the mutex {name} ({columns}) cannot be made again: rows of {table.name} collide; settle or remove them"
+                f"the mutex {name} ({columns}) cannot be made again: rows of {table.name} collide; remove those"
             )
     indexes = {row["name"] for row in link.send(link.dialect.indexes, {"table": table.name}).rows}
     for name, columns in table.indexes:
@@ -170,7 +171,10 @@ def _install_versions(link: Link) -> Iterator[str]:
     guard = link.dialect.insert_guard
     for name, value in _META_ROWS.items():
         with contextlib.suppress(Duplicate):
-            link.send(f"INSERT INTO cronledger_meta (name, value) VALUES (%(name)s, %(value)s){guard}", {"name": name, "value": value})
+            link.send(
+                f"INSERT INTO cronledger_meta (name, value) VALUES (%(name)s, %(value)s){guard}",
+                {"name": name, "value": value},
+            )
         raised = "UPDATE cronledger_meta SET value = %(value)s WHERE name = %(name)s AND value < %(value)s"
         if link.send(raised, {"name": name, "value": value}).count:
             yield f"raised {name} to {value}"

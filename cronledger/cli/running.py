@@ -1,0 +1,121 @@
+"""`run JOB`: a job now, through the ledger, by hand."""
+
+import time
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from cronledger.cli.lines import Lines
+from cronledger.cli.opening import Environment, connect, find_dsn, find_schedule, load_for_work, node_name, open_for
+from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
+from cronledger.cli.tick import Printer, forwarded
+from cronledger.clock import elapsed
+from cronledger.errors import CannotStart, CronledgerError, UsageError
+from cronledger.events import StoodDown
+from cronledger.flight import Flight
+from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew
+from cronledger.schedule import Job, Schedule, parse_duration
+
+POLL = 1.0
+"""Seconds between two tries to claim while `--wait` lasts."""
+
+
+READER_MS = 10_000
+"""How long a reader of the output (less) may pause before output is left out: the run must not hang on it."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(run)
+
+
+def run(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="DURATION", help="Wait so long for a run that bars it, such as 10m.")
+    ] = None,
+    schedule: SchedulePath = None,
+    dsn: DsnText = None,
+    node: NodeName = None,
+    json: AsJson = False,
+) -> None:
+    """Run a job now, through the ledger: it takes no slot, but no other run of it is in flight beside it.
+
+    Prints the command's output as it comes, then how it ended. With --json the output goes to stderr and the end, an
+    object, to stdout.
+
+    \b
+    Examples:
+        cronledger run reports:build
+        cronledger run reports:build --wait 10m
+    """
+    start = start_of(context)
+    window = _wait_of(wait)
+    read = load_for_work(find_schedule(schedule))
+    wanted = _job_of(read, job)
+    environment = Environment(read)
+    link, mask = connect(find_dsn(dsn, read, environment))
+    ledger = open_for(link, read, node_name(node))
+    check_skew(ledger.clock, start.wall, start.wall_read_at)
+    printer = Printer(read, mask, Lines(2, "utf-8"), json=json, quiet=False)
+    live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
+    with Flight(ledger, read, mask, expected=1) as flight:
+        if why := flight.missing(wanted, environment()):
+            raise CannotStart(f"{job} cannot start on this node: {why}")
+        claimed = _claim(ledger, read, wanted, window)
+        with forwarded(flight.stop):
+            flight.start(claimed, wanted, environment(), live.write_bytes)
+            failed = False
+            while flight.is_busy:
+                failed |= printer.print_events(flight.events())
+    link.close()
+    raise typer.Exit(1 if failed else 0)
+
+
+def _wait_of(wait: str | None) -> timedelta:
+    try:
+        return parse_duration(wait) if wait else timedelta()
+    except ValueError as error:
+        raise UsageError(f"--wait {wait}: {error}") from None
+
+
+def _job_of(schedule: Schedule, name: str) -> Job:
+    if found := next((job for job in schedule.jobs if job.name == name), None):
+        return found
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [job.name for job in schedule.jobs], 1)
+    hint = f"did you mean {near[0]}?" if near else "`cronledger list` shows the jobs"
+    raise CronledgerError(f"no job {name} in {schedule.path}; {hint}")
+
+
+def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:
+    """The run, claimed. Raises CronledgerError when another run bars it for longer than `wait`."""
+    until = elapsed() + wait.total_seconds()
+    while True:
+        run = ledger.draft(
+            job.name, due_at=None, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap, cause="manual"
+        )
+        claim = ledger.claim(run)
+        if isinstance(claim, Claimed):
+            return run
+        if elapsed() >= until:
+            raise CronledgerError(f"{job.name} does not run now: {_why(ledger, schedule, job, claim)}")
+        ledger.link.close()
+        time.sleep(POLL)
+
+
+def _why(ledger: Ledger, schedule: Schedule, job: Job, claim: Claim) -> str:
+    if not isinstance(claim, Barred):
+        return "a run by hand was started in this very microsecond; try again"
+    down = StoodDown(
+        at=ledger.clock.now(),
+        job=job.name,
+        due_at=claim.run.due_at,
+        node=ledger.node,
+        holder=claim.run.holder(),
+        lock=job.lock,
+    )
+    return f"{down.because(schedule.zone)}; --wait 10m waits for it, `cronledger show {claim.run.id[-8:]}` tells more"

@@ -1,0 +1,84 @@
+"""What a tick would do, and why: the same decisions as `tick`, with nothing claimed, reaped or started."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from cronledger import process
+from cronledger.command import missing
+from cronledger.events import StoodDown, duration, local, utc
+from cronledger.ledger import Ledger, Run
+from cronledger.ledger.look import run_of_slot
+from cronledger.schedule import Job, Schedule
+from cronledger.tick import died_here
+
+Planned = tuple[str, dict[str, object]]
+
+
+def plan(
+    schedule: Schedule,
+    ledger: Ledger,
+    environment: Callable[[], Mapping[str, str]],
+    *,
+    due: Sequence[Job],
+    due_at: datetime,
+) -> Iterator[Planned]:
+    """For each running run that a tick would reap or adopt, and for each due job: a sentence, and a record."""
+    held: list[Run] = []
+    for run in ledger.running():
+        would, why = _of_running(ledger, run)
+        if would != "reap":
+            held.append(run)
+        if would:
+            of = run.holder().run_of(schedule.zone, ledger.clock.now())
+            yield _planned(would, run.job, run.due_at, f"{of} on {run.node}, {why}")
+    for job in due:
+        would, why = _of_due(schedule, ledger, environment, job, due_at, held)
+        yield _planned(would, job.name, due_at, why)
+    if not due:
+        minute = due_at.astimezone(schedule.zone).isoformat(" ", "minutes")
+        yield f"nothing is due at {minute}", {"would": "nothing", "due_at": utc(due_at)}
+
+
+def _planned(would: str, job: str, due_at: datetime, why: str) -> Planned:
+    return f"would {would} {job}: {why}", {
+        "would": would.replace(" ", "_"),
+        "job": job,
+        "due_at": utc(due_at),
+        "reason": why,
+    }
+
+
+def _of_running(ledger: Ledger, run: Run) -> tuple[str, str]:
+    owner = process.Owner.parse(run.owner)
+    if run.expires_at <= ledger.clock.now():
+        return "reap", f"window of {duration(round(run.window.total_seconds() * 1000))} over"
+    if owner is None or not died_here(owner):
+        return "", ""
+    if process.lives(run.pid, run.pid_start, run.id, owner.start):
+        return "adopt", "its tick is gone, but it lives on"
+    return "reap", "its tick is gone"
+
+
+def _of_due(
+    schedule: Schedule,
+    ledger: Ledger,
+    environment: Callable[[], Mapping[str, str]],
+    job: Job,
+    due_at: datetime,
+    held: list[Run],
+) -> tuple[str, str]:
+    now = ledger.clock.now()
+    if taken := run_of_slot(ledger, job.name, due_at):
+        started = local(taken.started_at, schedule.zone, now, seconds=True)
+        return "pass over", f"its slot was claimed on {taken.node} at {started} and is {taken.state}"
+    if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
+        return "leave", f"it cannot start on this node: {why}"
+    if holder := next((run for run in held if _bars(run, job)), None):
+        down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
+        return "stand down", down.because(schedule.zone)
+    held.append(ledger.draft(job.name, due_at=due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap))
+    return "run", f"due at {local(due_at, schedule.zone, now)}, its slot is free and nothing bars it"
+
+
+def _bars(run: Run, job: Job) -> bool:
+    return (run.active_job == job.name and not job.overlap) or (job.lock is not None and run.held_lock == job.lock)
