@@ -127,16 +127,16 @@ class Commands:
         """
         started = elapsed()
         try:
-            child, pipe = self._spawn(argv, cwd, env, until=started + START_WITHIN)
+            pid, pipe = self._spawn(argv, cwd, env, until=started + START_WITHIN)
         except (OSError, ValueError) as error:
             self._ended.append((key, Outcome(None, self._mask.text(self._refusal(error)), 0, "")))
             return None
-        run = Started(child.pid, child.poll, pipe, self._mask, live, started=started, deadline=deadline, window=window)
+        run = Started(pid, pipe, self._mask, live, started=started, deadline=deadline, window=window)
         self._selector.register(pipe, selectors.EVENT_READ, partial(self._pump, run.pipe))
         if run.exit_fd is not None:
             self._selector.register(run.exit_fd, selectors.EVENT_READ, partial(self._exited, key, run))
         self._add(key, run)
-        return run.pid
+        return pid
 
     def adopt(
         self,
@@ -168,10 +168,8 @@ class Commands:
             run.end(self._stopped[0], signum, elapsed())
         self._look_at = 0.0
 
-    def _spawn(
-        self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], *, until: float
-    ) -> tuple["subprocess.Popen[bytes]", int]:
-        """The process and its pipe. OSError or ValueError say why there is none."""
+    def _spawn(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], *, until: float) -> tuple[int, int]:
+        """Its pid and its pipe. OSError or ValueError say why there is none."""
         while self._stopped is None:
             try:
                 return self._popen(argv, cwd, env)
@@ -182,7 +180,7 @@ class Commands:
             self._pass(SETTLING)
         raise InterruptedError
 
-    def _popen(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> tuple["subprocess.Popen[bytes]", int]:
+    def _popen(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> tuple[int, int]:
         reader, writer = self._places.take()
         try:
             child = subprocess.Popen(
@@ -200,7 +198,8 @@ class Commands:
             raise
         finally:
             os.close(writer)
-        return child, reader
+        child.returncode = 0  # so that Popen leaves the waiting to us
+        return child.pid, reader
 
     def _refusal(self, error: OSError | ValueError) -> str:
         if isinstance(error, InterruptedError) and self._stopped:

@@ -22,14 +22,12 @@ class Pipe:
 class Started(Run):
     """A child in its own session and group. Until `outcome` is asked it stays a zombie, so that its pid stays its own.
 
-    `reap` gives its status without blocking, as `subprocess.Popen.poll` does; `exit_fd` becomes readable when it exits,
-    and is None where there is no pidfd.
+    `exit_fd` becomes readable when it exits, and is None where there is no pidfd.
     """
 
     def __init__(
         self,
         pid: int,
-        reap: Callable[[], int | None],
         pipe: int,
         mask: Mask,
         live: Callable[[bytes], None] | None,
@@ -43,8 +41,7 @@ class Started(Run):
         self.pid = pid
         self.pipe = Pipe(pipe, self._take)
         self.exit_fd = _exit_fd(pid)
-        self._reap, self._live = reap, live
-        self._tail, self._stream = Tail(mask), Stream(mask)
+        self._tail, self._stream, self._live = Tail(mask), Stream(mask), live
 
     def signal(self, signum: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -75,10 +72,12 @@ class Started(Run):
     def outcome(self, now: float) -> Outcome:
         self._show(self._stream.flush())
         self.pipe.sink = _discard
-        status, output = self._reap(), self._tail.text()
-        reason, last = self.because or _how(status), tail(output)
-        code = status if status is not None and status >= 0 else None
-        return Outcome(code, f"{reason}: {last}" if reason and last else reason, self.duration_ms(now), output)
+        reaped, status = os.waitpid(self.pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if reaped else -signal.SIGKILL  # which it is still to die of
+        output = self._tail.text()
+        reason, last = self.because or _how(code), tail(output)
+        reason = f"{reason}: {last}" if reason and last else reason
+        return Outcome(code if code >= 0 else None, reason, self.duration_ms(now), output)
 
     def _take(self, data: memoryview) -> None:
         self._tail.add(data)
@@ -103,15 +102,14 @@ def _exit_fd(pid: int) -> int | None:
         return None
 
 
-def _how(status: int | None) -> str | None:
-    if status is None:
-        return "still running"
-    if status >= 0:
-        return f"exit {status}" if status else None
+def _how(code: int) -> str | None:
+    """What an exit code means as `os.waitstatus_to_exitcode` gives it: a signal's number is negative."""
+    if code >= 0:
+        return f"exit {code}" if code else None
     try:
-        return f"killed by {signal.Signals(-status).name}"
+        return f"killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"killed by signal {-status}"
+        return f"killed by signal {-code}"
 
 
 def _discard(data: memoryview) -> None:
