@@ -151,6 +151,7 @@ class Commands:
     ) -> None:
         """Watches a run whose tick, started at `since` (proc(5), field 22 of stat), died; ends it at its deadline."""
         self._add(key, Adopted(pid, start, run_id, since=since, deadline=deadline, window=window))
+        self._look_at = 0.0
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Sleeps until something happens, at most `timeout` seconds and at most 1, and returns what has ended."""
@@ -246,7 +247,9 @@ class Commands:
         del self._runs[key]  # first: from here on its pid may be given again, and `stop` must not signal it
         if isinstance(run, Started):
             self._forget_exit(run)
-            any(not self._pump(run.pipe) for _ in range(_PIPE_AT_MOST))
+            for _ in range(_PIPE_AT_MOST):
+                if not self._pump(run.pipe):
+                    break
         self._ended.append((key, run.outcome(now)))
 
     def _forget_exit(self, run: Started) -> None:

@@ -54,7 +54,7 @@ def own(proc: str = PROC) -> Owner | None:
     try:
         if os.readlink(f"{proc}/self") != str(os.getpid()):
             return None
-        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open(f"{proc}/sys/kernel/random/boot_id", encoding="utf-8") as file:
             boot = file.read().strip()
         namespace = os.stat(f"{proc}/self/ns/pid").st_ino
     except (OSError, ValueError):

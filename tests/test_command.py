@@ -80,6 +80,23 @@ def test_a_command_gets_its_place_and_nothing_else(commands, folder):
     assert lines[-3:] == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_closed_standard_descriptors_do_no_harm(closed):
+    """Where our caller closed descriptors 0 to 2, those of a command are its own all the same."""
+    code = f"""
+import os
+kept = [os.dup(descriptor) for descriptor in range(3)]
+for descriptor in {closed}:
+    os.close(descriptor)
+with Commands(mask=Mask(None), expected=1) as commands:
+    ended = outcome(commands, "cat; echo out; echo err >&2")
+for descriptor in range(3):
+    os.dup2(kept[descriptor], descriptor)
+print(ended.output)
+"""
+    assert in_child(code) == "out\nerr\n\n"
+
+
 def test_a_command_leads_its_own_session(commands):
     """Each run is its own session and process group, whose pid and start time are known while it is in flight."""
     pid = start(commands, "read -r stat </proc/$$/stat; echo $stat")
