@@ -17,12 +17,13 @@ from functools import cache, partial
 from types import TracebackType
 
 from cronledger import process
-from cronledger.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run, elapsed
+from cronledger.clock import elapsed
+from cronledger.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run
 from cronledger.masking import Mask
 from cronledger.places import Places
 from cronledger.started import Pipe, Started
 
-__all__ = ["Commands", "Outcome", "elapsed", "missing"]
+__all__ = ["Commands", "Outcome", "missing"]
 
 START_WITHIN = 10.0  # seconds for which a start that the kernel has no room for is tried again
 _CHUNK = 64 * 1024

@@ -1,11 +1,10 @@
 """How a run in flight comes to its end: by itself, at its window, or because its tick was told to stop.
 
-Times are seconds of `elapsed()`.
+Times are seconds of `clock.elapsed()`.
 """
 
 import math
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,11 +18,6 @@ WATCHING = 1.0  # seconds between two looks at any other; no sleep is longer, so
 UNKNOWN = "its tick died; how it ended is unknown"
 
 Groups = Callable[[], frozenset[int] | None]
-
-
-def elapsed() -> float:
-    """Seconds on a clock that nobody sets and that counts suspension (CLOCK_BOOTTIME; elsewhere the monotonic one)."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from cronledger.command import Commands, Outcome, elapsed
+from cronledger.clock import elapsed
+from cronledger.command import Commands, Outcome
 from cronledger.masking import Mask
 
 __all__ = ["Commands", "Mask", "elapsed", "finish", "in_child", "outcome", "signal", "start", "start_argv", "timedelta"]

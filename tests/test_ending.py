@@ -12,7 +12,8 @@ import pytest
 from launching import PATH, ROOT, finish, in_child, outcome, start
 
 from cronledger import ending, process
-from cronledger.command import Commands, Outcome, elapsed
+from cronledger.clock import elapsed
+from cronledger.command import Commands, Outcome
 from cronledger.masking import Mask
 
 RUN = "0190b6d2-ending"

@@ -12,7 +12,7 @@ from cronledger.errors import LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.link import Link
-from cronledger.ledger.runs import MARGIN
+from cronledger.ledger.run import MARGIN
 from cronledger.masking import Mask
 
 DUE = datetime(2026, 11, 30, 2, 15, tzinfo=UTC)

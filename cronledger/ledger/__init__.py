@@ -7,7 +7,8 @@ from cronledger.errors import LedgerError, LedgerNotInstalled
 from cronledger.ledger.dialect import Dialect
 from cronledger.ledger.dsn import Dsn
 from cronledger.ledger.link import ATTEMPT, BUDGET, Link
-from cronledger.ledger.runs import Barred, Claim, Claimed, ClaimedElsewhere, Ledger, Run
+from cronledger.ledger.run import Barred, Claim, Claimed, ClaimedElsewhere, Run
+from cronledger.ledger.runs import Ledger
 from cronledger.ledger.schema import check
 from cronledger.masking import Mask
 

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from cronledger.errors import CronledgerError
 from cronledger.ledger.dialect import Value
-from cronledger.ledger.runs import COLUMNS, Ledger, Run
+from cronledger.ledger.run import Run
+from cronledger.ledger.runs import COLUMNS, Ledger
 
 BATCH = 1000
 _SHORTEST = 4

@@ -1,62 +1,17 @@
 """One row per run: claim it, record its pid, settle, reap and adopt it; and who stood down, once."""
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from dataclasses import fields
+from datetime import datetime, timedelta
 
 from cronledger.clock import Clock
 from cronledger.errors import LedgerError
-from cronledger.events import Holder
 from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
 from cronledger.ledger.link import Link
-
-MARGIN = timedelta(seconds=60)
-"""Between the end of a run's window, when its own tick ends it, and `expires_at`, when any node may reap it."""
+from cronledger.ledger.run import MARGIN, Barred, Claim, Claimed, ClaimedElsewhere, Run, new_token, uuid7
 
 SETTLE_WITHIN = 5.0
 _LOOKS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One row of cronledger_runs; the columns' names. Instants are UTC. `output` only where it was asked for."""
-
-    id: str
-    namespace: str
-    job: str
-    scope_node: str
-    due_at: datetime
-    state: str
-    active_job: str | None
-    held_lock: str | None
-    cause: str
-    node: str
-    owner: str
-    pid: int | None = None
-    pid_start: int | None = None
-    started_at: datetime
-    expires_at: datetime
-    finished_at: datetime | None = None
-    duration_ms: int | None = None
-    exit_code: int | None = None
-    failure_reason: str | None = None
-    output: str | None = None
-    token: str
-    created_at: datetime
-    updated_at: datetime
-
-    @property
-    def window(self) -> timedelta:
-        """The longest that the run may take: the job's stale_after when it was claimed."""
-        return self.expires_at - self.started_at - MARGIN
-
-    def holder(self) -> Holder:
-        """The run as an event names it."""
-        manual = self.cause == "manual"
-        return Holder(
-            run_id=self.id, job=self.job, due_at=self.due_at, node=self.node, started_at=self.started_at, manual=manual
-        )
 
 
 COLUMNS = ", ".join(field.name for field in fields(Run) if field.name != "output")
@@ -109,26 +64,6 @@ _STOOD_TOKEN = (
     "SELECT job FROM cronledger_jobs"
     " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND token = %(token)s"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """The slot is ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedElsewhere:
-    """The slot has another node's row: nothing to say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Barred:
-    """The slot is free, but a run in flight holds the job itself or its lock."""
-
-    run: Run
-
-
-Claim = Claimed | ClaimedElsewhere | Barred
 
 
 class Ledger:
@@ -307,18 +242,3 @@ class Ledger:
 
 def _ascii(value: Value) -> Value:
     return value.encode("ascii", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def new_token() -> str:
-    """Who wrote a row last: one for each UPDATE."""
-    return os.urandom(8).hex()
-
-
-def uuid7(instant: datetime) -> str:
-    """A UUIDv7 (RFC 9562, section 5.7) of `instant`: 48 bits of milliseconds, then chance."""
-    milliseconds = int(instant.astimezone(UTC).timestamp() * 1000)
-    bits = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
-    bits = bits & ~(0xF << 76) | (0x7 << 76)
-    bits = bits & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{bits:032x}"
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
