@@ -61,10 +61,12 @@ def check_skew(clock: Clock, wall: datetime, read_at: float) -> None:
 
     Raises LedgerError from 30 s on: on such a node neither what is due nor what is dead can be told.
     """
-    skew = wall - clock.at(read_at)
+    here = clock.at(read_at)
+    skew = wall - here
     if abs(skew) >= SKEW_LIMIT:
-        off = f"{abs(skew).total_seconds():.0f} s {'ahead of' if skew > timedelta() else 'behind'}"
+        off = f"{abs(skew).total_seconds():.0f} s {'ahead of' if skew > timedelta() else 'behind'} the database's"
+        times = f"{wall:%Y-%m-%d %H:%M:%S} against {here:%Y-%m-%d %H:%M:%S} UTC"
         raise LedgerError(
-            f"this node's clock is {off} the database's ({wall:%Y-%m-%d %H:%M:%S} against {clock.at(read_at):%Y-%m-%d %H:%M:%S} UTC), so nothing is"
-            " claimed and nothing reaped here; set the clock right (is its NTP service running?)"
+            f"this node's clock is {off} ({times}), so nothing is claimed and nothing reaped here; set the clock right"
+            " (is its NTP service running?)"
         )

@@ -1,0 +1,135 @@
+"""A ledger that cannot be used: one line that names the repair and what was due, exit 1, no password, no traceback."""
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+from urllib.parse import quote, urlsplit
+
+import pytest
+from conftest import Database
+from deployed import AT, Deployed, Run, complained, said
+from servers import PASSWORD, OwnServer
+
+from cronledger.ledger.schema import RUNS
+
+Spawn = Callable[..., Popen[str]]
+
+
+@pytest.fixture
+def uninstalled(database: Database, run: Run, tmp_path: Path) -> Deployed:
+    """A schedule whose ledger has no tables yet."""
+    return Deployed(tmp_path, database, run)
+
+
+@pytest.fixture
+def served(own_server: OwnServer, run: Run, tmp_path: Path) -> Deployed:
+    """On a server that may be stopped."""
+    database = Database(own_server.kind, own_server.fresh_database(), own_server)
+    return Deployed(tmp_path, database, run).installed()
+
+
+NOT_CLAIMED = "; not claimed here: ok$"
+
+
+def test_before_install(uninstalled: Deployed) -> None:
+    """The command that makes the tables is named."""
+    complained(uninstalled.tick(), "run `cronledger install`" + NOT_CLAIMED)
+
+
+@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_meta"])
+def test_with_a_table_dropped(uninstalled: Deployed, table: str) -> None:
+    """The same, and install mends it."""
+    uninstalled.installed().database.sql(f"DROP TABLE {table}")
+    complained(uninstalled.tick(), "run `cronledger install`" + NOT_CLAIMED)
+    assert "created table " + table in uninstalled.cli("install").stdout
+    said(uninstalled.tick(), r"ran ok in \d\.\ds", status=0)
+
+
+@pytest.mark.parametrize("mutex", [name for name, _ in RUNS.mutexes])
+def test_with_a_mutex_dropped(served: Deployed, mutex: str) -> None:
+    """Without a mutex jobs could run twice: nothing runs until install has made it again."""
+    kind = "CONSTRAINT" if served.database.kind == "postgres" else "INDEX"
+    served.database.sql(f"ALTER TABLE cronledger_runs DROP {kind} {mutex}")
+    complained(served.tick(), f"lost a mutex.*{mutex}.*run `cronledger install`{NOT_CLAIMED}")
+    assert served.database.sql("SELECT COUNT(*) FROM cronledger_runs") == [(0,)]
+    assert f"made mutex {mutex}" in served.cli("install").stdout
+    said(served.tick(), r"ran ok in \d\.\ds", status=0)
+
+
+def test_with_a_wrong_password(served: Deployed) -> None:
+    """The server's word, and where to look; at once, since trying again could lock the account."""
+    served.dsn = served.dsn.replace(quote(PASSWORD, safe=""), quote(PASSWORD[::-1], safe=""))
+    complained(served.tick(), "refuses the connection .*; check the user, the password and the database" + NOT_CLAIMED)
+
+
+def test_with_a_database_that_is_not_there(served: Deployed) -> None:
+    """Refused at once."""
+    served.dsn = urlsplit(served.dsn)._replace(path="/cronledger_none").geturl()
+    complained(served.tick(), "refuses the connection|may not do this")
+
+
+def test_with_the_server_down(served: Deployed) -> None:
+    """Given up within the tick's budget; what was due is named; `list` still shows the schedule."""
+    served.database.server.stop()  # type: ignore[union-attr]
+    complained(served.tick(), r"ledger unreachable \(.*\)" + NOT_CLAIMED)
+    listed = served.cli("list")
+    assert listed.returncode == 0
+    assert "ok" in listed.stdout
+    assert len(listed.stderr.splitlines()) == 1
+
+
+def test_with_a_server_that_comes_back_in_time(served: Deployed, spawn: Spawn) -> None:
+    """A restart of a few seconds costs nothing: the tick tries again within its budget."""
+    served.database.server.stop()  # type: ignore[union-attr]
+    tick = spawn("tick", cwd=served.folder, env=served.env)
+    served.database.server.start()  # type: ignore[union-attr]
+    out, err = tick.communicate(timeout=60)
+    assert re.fullmatch(rf"{AT} ran ok in \d\.\ds\n", out), err
+    assert err == ""
+
+
+def test_with_a_read_only_server(served: Deployed) -> None:
+    """A standby is named as such; nothing is claimed."""
+    server = served.database.server
+    assert server is not None
+    name = urlsplit(served.dsn).path[1:]
+    postgres = served.database.kind == "postgres"
+    server.sql(
+        f"ALTER DATABASE {name} SET default_transaction_read_only = on" if postgres else "SET GLOBAL read_only = 1"
+    )
+    try:
+        complained(served.tick(), "the ledger's server is read-only .*; point the DSN at the primary" + NOT_CLAIMED)
+    finally:
+        if not postgres:
+            server.sql("SET GLOBAL read_only = 0")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_with_a_server_that_accepts_and_says_nothing(run: Run, tmp_path: Path, scheme: str) -> None:
+    """The tick ends within its budget and names what was due."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        database = Database(scheme, f"{scheme}://app:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/app", None)
+        complained(Deployed(tmp_path, database, run).tick(), r"ledger unreachable \(.*\)" + NOT_CLAIMED)
+
+
+@pytest.mark.parametrize("command", ["tick", "history", "show x", "reap x --yes", "run ok", "prune --older-than 30d"])
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_malformed_dsn_never_shows_its_password(run: Run, tmp_path: Path, scheme: str, command: str) -> None:
+    """An unencoded @ in the password is refused by our own sentence, by every command."""
+    deployed = Deployed(tmp_path, Database(scheme, f"{scheme}://app:{PASSWORD}@127.0.0.1/app", None), run)
+    complained(deployed.cli(*command.split()), "DSN is malformed: .*%40", status=2)
+
+
+def test_with_an_env_file_that_is_not_there(uninstalled: Deployed) -> None:
+    """Named when it is needed, exit 1."""
+    uninstalled.installed().write('name = "ok"\ncommand = "true"', top='env_file = "gone.env"')
+    complained(uninstalled.tick(), rf"{uninstalled.folder}/gone\.env")
+
+
+def test_with_a_variable_that_is_not_there(uninstalled: Deployed) -> None:
+    """The ${NAME} of the dsn is named, and where it was looked for."""
+    uninstalled.write('name = "ok"\ncommand = "true"', top='[ledger]\ndsn = "${NO_SUCH_NAME}"')
+    complained(uninstalled.tick(CRONLEDGER_DSN=""), "NO_SUCH_NAME")

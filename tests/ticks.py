@@ -1,0 +1,109 @@
+"""Many ticks at once, each a real process: forked from one that has imported all, so that hundreds take seconds.
+
+    python tests/ticks.py   reads one JSON document from stdin and prints one
+
+Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the batches one after the other. A TICK is a list
+of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
+`"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
+"""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+Tick = list[str]
+Ended = tuple[int, str, str]
+
+
+def run_batches(batches: list[list[Tick]], env: dict[str, str], window: float | None = None) -> list[list[Ended]]:
+    """The same, from a test: starts this file as a program with `env`."""
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps({"batches": batches, "window": window}),
+        env=env,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return [[(status, out, err) for status, out, err in batch] for batch in json.loads(done.stdout)]
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    import cronledger.cli.tick
+    import cronledger.flight
+    import cronledger.ledger.mysql
+    import cronledger.ledger.postgres
+    import cronledger.ledger.sqlite  # noqa: F401
+
+    if asked["window"] is not None:
+        _shorten(timedelta(seconds=asked["window"]))
+    json.dump([list(_at_once(batch)) for batch in asked["batches"]], sys.stdout)
+
+
+def _shorten(window: timedelta) -> None:
+    from cronledger.cli import opening, tick
+
+    def load(path: str) -> object:
+        schedule = opening.load_for_work(path)
+        return replace(schedule, jobs=tuple(replace(job, stale_after=window) for job in schedule.jobs))
+
+    tick.load_for_work = load  # type: ignore[assignment]
+
+
+def _at_once(batch: list[Tick]) -> Iterator[Ended]:
+    ready, go = os.pipe()
+    started = [_fork(arguments, ready, go) for arguments in batch]
+    os.close(ready)
+    os.close(go)
+    for pid, out, err in started:
+        _, status = os.waitpid(pid, 0)
+        yield os.waitstatus_to_exitcode(status), _read(out), _read(err)
+
+
+def _fork(arguments: Tick, ready: int, go: int) -> tuple[int, int, int]:
+    out, err = _temporary(), _temporary()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        select.select([ready], [], [])  # the parent's end closes when all are forked
+        os.close(ready)
+        os._exit(_tick(arguments))
+    return pid, out, err
+
+
+def _tick(arguments: Tick) -> int:
+    from cronledger.cli.options import TICK, read_plainly
+    from cronledger.cli.tick import tick
+    from cronledger.clock import elapsed
+
+    values = read_plainly(arguments, TICK)
+    assert values is not None, arguments
+    with contextlib.suppress(SystemExit):
+        return tick(values, time.time(), elapsed())
+    return 99
+
+
+def _temporary() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _read(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        return file.read()
+
+
+if __name__ == "__main__":
+    main()
