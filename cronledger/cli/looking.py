@@ -10,6 +10,7 @@ import typer
 
 from cronledger.cli.opening import Environment, complaint, connect, find_dsn, find_schedule, open_for
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
+from cronledger.cli.reading import unknown_job
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import CronledgerError, UsageError
 from cronledger.events import duration, harmless, local, utc
@@ -46,17 +47,12 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
     if json:
         print_json([_job_record(job, now, last.get(job.name) if last else None) for job in read.jobs])
         return
-    titles = ["JOB", "CRON", "NEXT", *(["LAST RUN"] if last is not None else [])]
-    rows = [
-        [
-            job.name,
-            _cron(job, read),
-            _next(job, read, now),
-            *([_last(last[job.name], read)] if last is not None else []),
-        ]
-        for job in read.jobs
-    ]
-    print_table(titles, rows, spare=["CRON"])
+    rows = [[job.name, _cron(job, read), _next(job, read, now)] for job in read.jobs]
+    if last is None:
+        print_table(["JOB", "CRON", "NEXT"], rows)
+        return
+    rows = [[*row, _last(last[row[0]], read)] for row in rows]
+    print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows, spare=["CRON"])
 
 
 def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, Run | None] | None:
@@ -103,7 +99,7 @@ def _last(run: Run | None, schedule: Schedule) -> str:
 
 
 def history(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only the runs of this job.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only the runs of this job.")] = None,
     limit: Annotated[
         int, typer.Option("-n", metavar="N", min=1, max=_MOST_RUNS, help="At most so many; 20 by default.")
     ] = 20,
@@ -155,20 +151,9 @@ def _see_that_it_is_known(job: str, schedule: Schedule, ledger: Ledger) -> None:
         raise unknown_job(job, names, f"in {schedule.path}, nor in the ledger")
 
 
-def unknown_job(name: str, names: set[str], where: str) -> CronledgerError:
-    """The error for a job that is not there, which names the nearest of `names`."""
-    from difflib import get_close_matches
-
-    spelled = {one.lower(): one for one in sorted(names)}
-    near = get_close_matches(name.lower(), spelled, 1)
-    hint = f"did you mean {spelled[near[0]]}?" if near else "`cronledger list` shows the jobs"
-    return CronledgerError(f"there is no job {name} {where}; {hint}")
-
-
 def _row(run: Run, schedule: Schedule, now: datetime) -> list[str]:
     due = "by hand" if run.cause == "manual" else local(run.due_at, schedule.zone, run.started_at)
-    started = moment(run.started_at, schedule.zone)
-    return [started, run.job, due, run.node, _took(run), run.id[-8:], _state(run, now)]
+    return [moment(run.started_at, schedule.zone), run.job, due, run.node, _took(run), run.id[-8:], _state(run, now)]
 
 
 def _took(run: Run) -> str:
@@ -213,7 +198,8 @@ def show(
         print_json(_record(found) | {"output": found.output})
         return
     print_fields(_fields(found, read, now), state="state")
-    put(f"\n{harmless(found.output).removesuffix(chr(10))}" if found.output else f"output   {_why_no_output(found)}")
+    if found.output:
+        put("\n" + harmless(found.output).removesuffix("\n"))
 
 
 def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]]:
@@ -233,6 +219,7 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
         ("finished", at(run.finished_at)),
         ("took", _took(run)),
         ("exit", "" if run.exit_code is None else str(run.exit_code)),
+        ("output", "" if run.output else _why_no_output(run)),
     ]
     return [(name, value) for name, value in shown if value]
 

@@ -1,0 +1,122 @@
+"""What stands on a terminal, in a pipe and on a stdout that takes nothing more."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from conftest import Database
+from recorded import HOSTILE, Run, failed, installed, record
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, run: Run) -> Database:
+    """An installed ledger beside the schedule."""
+    return installed(Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), tmp_path, run)
+
+
+def at_terminal(
+    columns: int, *args: str, folder: Path, environment: Mapping[str, str], variables: Mapping[str, str]
+) -> list[str]:
+    """The lines that `cronledger ARGS` shows on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
+    command = [sys.executable, "-m", "cronledger", *args]
+    variables = {"TERM": "xterm", **variables}
+    process = subprocess.Popen(command, cwd=folder, env={**environment, **variables}, stdin=slave, stdout=slave)
+    os.close(slave)
+    shown = b""
+    with open(master, "rb", buffering=0) as screen:
+        try:
+            while data := screen.read(65536):
+                shown += data
+        except OSError:  # EIO: the program has closed the terminal
+            pass
+    assert process.wait(30) == 0
+    return shown.decode().splitlines()
+
+
+@pytest.mark.parametrize("command", ["list", "history"])
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_terminal_is_never_overrun(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str], command: str, columns: int
+) -> None:
+    """On a terminal no line is wider than it, a long reason ends in an ellipsis, and no data drives the terminal."""
+    failed(sqlite, 0, reason=f"{HOSTILE} {'long ' * 40}")
+    screen = at_terminal(columns, command, folder=tmp_path, environment=cron_environment, variables={})
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in screen]
+    assert max(map(len, plain)) <= columns
+    assert any("failed" in line and line.endswith("…") for line in plain)
+    assert any("\x1b[31mfailed" in line for line in screen)
+    assert any("sessions:prune" in line for line in plain)
+    assert not any("\x1b[2J" in line or "\u202e" in line for line in screen)
+
+
+def test_narrow_terminal_shows_a_field_a_line(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str]
+) -> None:
+    """Where a table does not fit, each run is a list of its fields, so that nothing but a long reason is lost."""
+    record(sqlite, 0)
+    variables = {"NO_COLOR": "1"}
+    assert at_terminal(40, "history", folder=tmp_path, environment=cron_environment, variables=variables) == [
+        "started  2026-03-01 03:15+01:00",
+        "job      sessions:prune",
+        "due      03:15",
+        "node     web2",
+        "took     1.4s",
+        "run      00000000",
+        "state    completed",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_refused(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str], variables: dict[str, str]
+) -> None:
+    """NO_COLOR and a dumb terminal get no escape sequence at all."""
+    failed(sqlite, 0)
+    screen = at_terminal(120, "history", folder=tmp_path, environment=cron_environment, variables=variables)
+    assert "\x1b" not in "".join(screen)
+
+
+def test_pipe_gets_no_colour_even_when_forced(sqlite: Database, run: Run) -> None:
+    """Off a terminal nothing is coloured, wrapped or cut, whatever the environment says."""
+    failed(sqlite, 0, reason="long " * 40)
+    done = run("history", env={"FORCE_COLOR": "1", "COLUMNS": "40", "TERM": "xterm"})
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[1].endswith("failed: " + " ".join(["long"] * 40))
+
+
+def test_stdout_that_cannot_take_a_character_gets_it_escaped(sqlite: Database, run: Run) -> None:
+    """What the encoding of stdout does not have is escaped."""
+    failed(sqlite, 0, reason="exit 3: é")
+    assert run("history", env={"PYTHONIOENCODING": "ascii"}).stdout.endswith("failed: exit 3: \\xe9\n")
+
+
+def test_reader_that_has_seen_enough_is_no_error(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str]
+) -> None:
+    """A closed pipe ends `history` silently with 0; a full disk is one line and exit status 1."""
+    failed(sqlite, 0, reason="long " * 20_000)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "cronledger", "history"]
+    with open(writer, "wb") as closed, open("/dev/full", "wb") as full:
+        results = [
+            subprocess.run(
+                command, cwd=tmp_path, env=cron_environment, stdout=stdout, stderr=subprocess.PIPE, timeout=60
+            )
+            for stdout in (closed, full)
+        ]
+    assert [(done.returncode, done.stderr) for done in results] == [
+        (0, b""),
+        (1, b"cronledger: cannot write to stdout: No space left on device\n"),
+    ]
