@@ -20,6 +20,7 @@ MACROS = {
 }
 
 _LONGEST_MONTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_IN_EVERY_MONTH = sum(1 << day for day in range(1, 30))
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
 _END = datetime(9999, 1, 1, tzinfo=UTC)  # datetime's last year, left out so that no sum passes its end
@@ -73,6 +74,7 @@ _DAYS = _Field("day-of-month", 1, 31)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _MONTHS = _Field("month", 1, 12, _MONTH_NAMES)
 _WEEKDAYS = _Field("day-of-week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"))
+_FIELDS = (_MINUTES, _HOURS, _DAYS, _MONTHS, _WEEKDAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,10 @@ class Cron:
     @property
     def never(self) -> bool:
         """Whether no calendar has a day for it, as with `0 0 31 2 *`. Each date falls on each weekday some year."""
+        if self.both_days or self.days & _IN_EVERY_MONTH:
+            return False
         first = (self.days & -self.days).bit_length() - 1
-        longest = max(length for month, length in enumerate(_LONGEST_MONTHS) if self.months >> month & 1)
-        return not self.both_days and first > longest
+        return not any(self.months >> month & 1 and first <= length for month, length in enumerate(_LONGEST_MONTHS))
 
     def upcoming(self, after: datetime, zone: tzinfo) -> Iterator[datetime]:
         """The instants (UTC, cut to the minute) strictly after the aware `after` at which it is due in `zone`.
@@ -163,26 +166,19 @@ class Cron:
 @cache
 def parse(expression: str) -> Cron:
     """The expression, five fields or a macro, with blanks and tabs between and around. Raises CronError."""
-    if not (expression.isascii() and expression.replace("\t", " ").isprintable()):
-        raise CronError(
-            f"{expression!a} holds a character that is neither printable ASCII nor a tab",
-            "write digits, ASCII letters, blanks and * , - / only",
-        )
+    if not (expression.isascii() and (expression.isprintable() or expression.replace("\t", " ").isprintable())):
+        _refuse_character(expression)
     texts = expression.split()
-    if texts and texts[0].startswith("@"):
+    if texts and texts[0][0] == "@":
         texts = _macro(expression, texts)
     if len(texts) != 5:
         _refuse_count(expression, len(texts))
-    minute, hour, day, month, weekday = texts
+    minute, hour, day, _, weekday = texts
     return Cron(
         expression,
         minute[0] != "*" and hour[0] != "*",
         day[0] != "*" and weekday[0] != "*",
-        _mask(_MINUTES, minute),
-        _mask(_HOURS, hour),
-        _mask(_DAYS, day),
-        _mask(_MONTHS, month),
-        _mask(_WEEKDAYS, weekday),
+        *map(_mask, _FIELDS, texts),
     )
 
 
@@ -196,14 +192,12 @@ def _macro(expression: str, texts: list[str]) -> list[str]:
 
 
 def _refuse_character(expression: str) -> NoReturn:
-    texts = [text for text in expression.replace("\t", " ").split(" ") if text]
-    fields = [field.name for field in (_MINUTES, _HOURS, _DAYS, _MONTHS, _WEEKDAYS)]
-    for name, text in zip(fields if len(texts) == 5 else ["expression"] * len(texts), texts, strict=True):
-        for character in text:
-            if not (character.isascii() and character.isprintable()):
-                wrong = f"{name} {ascii(text)} holds U+{ord(character):04X}"
-                raise CronError(wrong, "write printable ASCII, with blanks or tabs between the fields")
-    raise AssertionError(expression)
+    texts = expression.replace("\t", " ").split(" ")
+    wrong = next(text for text in texts if not (text.isascii() and text.isprintable()))
+    texts = [text for text in texts if text]
+    name = _FIELDS[texts.index(wrong)].name if len(texts) == 5 else "expression"
+    wrong = f'{name} "{ascii(wrong)[1:-1]}" is not printable ASCII'
+    raise CronError(wrong, "write digits, names and * , - / with blanks or tabs between")
 
 
 def _refuse_count(expression: str, count: int) -> NoReturn:

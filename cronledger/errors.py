@@ -17,7 +17,7 @@ class UsageError(CronledgerError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake in a schedule: where it is, what is wrong and what to write instead."""
+    """One mistake in a schedule: where it is, what is wrong and what to write instead. Line 0 is the whole file."""
 
     path: str
     line: int
@@ -27,7 +27,7 @@ class Mistake:
     instead: str
 
     def __str__(self) -> str:
-        place = f"{self.path}:{self.line}"
+        place = f"{self.path}:{self.line}" if self.line else self.path
         named = [f"job {self.job}"] if self.job else []
         keyed = [self.key] if self.key else []
         return ": ".join([place, *named, *keyed, "; ".join(part for part in (self.wrong, self.instead) if part)])

@@ -1,0 +1,266 @@
+"""The schedule: a TOML file read into jobs, whole or not at all, and which of them are due at an instant."""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from cronledger import env_file, values
+from cronledger.cron import Cron
+from cronledger.errors import EnvironmentMissing
+from cronledger.source import Source
+from cronledger.toml_lines import Where
+from cronledger.values import Reader, is_name, parse_duration
+from cronledger.zones import LOCAL
+
+__all__ = ["LOCAL", "Job", "Schedule", "absolute", "anyone_may_write", "is_name", "load", "parse_duration"]
+
+
+_JOB_KEYS: dict[str, Reader] = {
+    "name": values.name,
+    "cron": values.cron,
+    "command": values.command,
+    "stale_after": values.stale_after,
+    "description": values.text,
+    "enabled": values.boolean,
+    "timezone": values.timezone,
+    "cwd": values.some_text,
+    "env": values.table,
+    "shell": values.some_text,
+    "lock": values.lock,
+    "overlap": values.boolean,
+    "keep_output": values.one_of("failed", "always", "never"),
+    "report": values.one_of("all", "problems"),
+}
+_DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(("name", "cron", "command", "description"), values.not_shared)
+_LEDGER_KEYS: dict[str, Reader] = {"dsn": values.some_text}
+_TOP_KEYS: dict[str, Reader] = {
+    "timezone": values.timezone,
+    "namespace": values.name,
+    "env_file": values.some_text,
+    "ledger": values.table,
+    "defaults": values.table,
+    "job": values.array,
+}
+_REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bin/prune-sessions"'}
+_BUILT_IN = {
+    "stale_after": timedelta(minutes=60),
+    "description": "",
+    "enabled": True,
+    "env": MappingProxyType[str, str]({}),
+    "shell": "/bin/sh",
+    "lock": None,
+    "overlap": False,
+    "keep_output": "failed",
+    "report": "all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One [[job]], with what it inherits from [defaults]. `line` is that of its header, `cwd` is absolute."""
+
+    line: int
+    name: str
+    cron: Cron
+    command: str | tuple[str, ...] = field(repr=False)
+    stale_after: timedelta
+    description: str
+    enabled: bool
+    zone: tzinfo
+    cwd: str
+    env: Mapping[str, str] = field(repr=False, hash=False)
+    shell: str
+    lock: str | None
+    overlap: bool
+    keep_output: str
+    report: str
+
+    @property
+    def zone_name(self) -> str:
+        """The zone as the schedule names it, or "local"."""
+        return str(self.zone)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What is executed: a string goes through the shell, an array does not."""
+        return (self.shell, "-c", self.command) if isinstance(self.command, str) else self.command
+
+    def due(self, moment: datetime) -> bool:
+        """Whether its cron is due in the minute of the aware `moment`, enabled or not."""
+        return self.cron.due(_minute(moment).astimezone(self.zone))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule without mistakes. `path`, `folder` and `env_file` are absolute; `dsn` still holds its ${NAME}."""
+
+    path: str
+    zone: tzinfo
+    has_timezone: bool
+    namespace: str
+    has_namespace: bool
+    env_file: str | None
+    dsn: str | None = field(repr=False)
+    jobs: tuple[Job, ...]
+
+    @property
+    def folder(self) -> str:
+        """The folder that its relative paths count from."""
+        return os.path.dirname(self.path)
+
+    @property
+    def zone_name(self) -> str:
+        """The zone as the schedule names it, or "local"."""
+        return str(self.zone)
+
+    def due(self, moment: datetime) -> list[Job]:
+        """The enabled jobs that are due in the minute of `moment`, in the order of the file.
+
+        Raises ValueError if `moment` is naive.
+        """
+        minute = _minute(moment)
+        local = {zone: minute.astimezone(zone) for zone in {job.zone for job in self.jobs}}
+        return [job for job in self.jobs if job.enabled and job.cron.due(local[job.zone])]
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """`base` overlaid with the variables of the env_file, read now. Raises EnvironmentMissing."""
+        return {**base, **env_file.read(self.env_file)} if self.env_file else dict(base)
+
+    def expand(self, text: str, environment: Mapping[str, str]) -> str:
+        """`text` with each ${NAME} replaced once; a lone $ and $NAME stay. Raises EnvironmentMissing."""
+        expanded, *parts = text.split("${")
+        for part in parts:
+            name, closed, rest = part.partition("}")
+            if closed and name not in environment:
+                looked = f"the environment and {self.env_file}" if self.env_file else "the environment"
+                raise EnvironmentMissing(f"${{{name}}} of {self.path} is not set; looked in {looked}: set it there")
+            expanded += environment[name] + rest if closed else "${" + part
+        return expanded
+
+
+def load(path: str | os.PathLike[str]) -> Schedule:
+    """The schedule at `path`. Raises ScheduleRefused with every mistake in it; opens neither ledger nor env_file."""
+    source = Source(os.fspath(path))
+    top = source.read((), source.toml, _TOP_KEYS)
+    ledger = source.read(("ledger",), top.get("ledger", {}), _LEDGER_KEYS)
+    where = absolute(source.path)
+    zone = top["timezone"] if "timezone" in top else _node_zone(source)
+    built_in = {**_BUILT_IN, "timezone": zone, "cwd": os.path.dirname(where)}
+    inherited = _job_values(source, ("defaults",), top.get("defaults", {}), built_in)
+    jobs = _jobs(source, top.get("job", []), inherited)
+    source.refuse_mistakes()
+    return Schedule(
+        path=where,
+        zone=zone,
+        has_timezone="timezone" in top,
+        namespace=top.get("namespace", "default"),
+        has_namespace="namespace" in top,
+        env_file=absolute(top["env_file"], os.path.dirname(where)) if "env_file" in top else None,
+        dsn=ledger.get("dsn"),
+        jobs=tuple(jobs),
+    )
+
+
+def _node_zone(source: Source) -> tzinfo:
+    """The zone of a schedule that names none."""
+    if "timezone" not in source.toml:
+        source.read((), {"timezone": "local"}, _TOP_KEYS)  # notes a TZ that names no zone
+    return LOCAL
+
+
+def _jobs(source: Source, tables: list[Any], inherited: dict[str, Any]) -> list[Job]:
+    jobs = []
+    names: dict[str, int] = {}
+    locks: dict[str, Where] = {}
+    for index, (line, table) in enumerate(zip(source.job_lines(len(tables)), tables, strict=True)):
+        where = ("job", index)
+        if not isinstance(table, dict):
+            source.mistake(where, f"is {values.described(table)}", "write a [[job]] with name, cron and command")
+            continue
+        job = _job_values(source, where, table, inherited)
+        if not table.keys() >= _REQUIRED.keys():
+            _refuse_missing(source, where, table)
+        if "name" in job and (other := names.setdefault(job["name"].lower(), index)) != index:
+            wrong = f"has the name of job {tables[other]['name']} on line {source.line(('job', other, 'name'))}"
+            source.mistake((*where, "name"), wrong, "write another (case does not tell two names apart)")
+        if job["lock"]:
+            _check_overlap(source, where, table, job)
+            locks.setdefault(job["lock"], (*where, "lock") if "lock" in table else ("defaults", "lock"))
+        if not source.mistakes:
+            jobs.append(Job(line=line, zone=job.pop("timezone"), **job))
+    _check_locks(source, locks)
+    if source.toml.get("job", []) == []:
+        source.mistake((), "there is no job", "write a [[job]] with name, cron and command")
+    return jobs
+
+
+def _job_values(source: Source, where: Where, table: dict[str, Any], inherited: dict[str, Any]) -> dict[str, Any]:
+    """The values of `table` over the inherited ones; cwd counted from the schedule's folder, env merged by name."""
+    own = source.read(where, table, _JOB_KEYS if where[0] == "job" else _DEFAULTS_KEYS)
+    if "cwd" in own:
+        own["cwd"] = absolute(own["cwd"], os.path.dirname(absolute(source.path)))
+    if "env" in own:
+        readers: dict[str, Reader] = {name: partial(values.variable, name) for name in own["env"]}
+        env = source.read((*where, "env"), own["env"], readers)
+        own["env"] = MappingProxyType({**inherited["env"], **env})
+    return {**inherited, **own}
+
+
+def _refuse_missing(source: Source, where: Where, table: dict[str, Any]) -> None:
+    for key, example in _REQUIRED.items():
+        if key not in table:
+            source.mistake((*where, key), "is missing", f"write {key} = {example}")
+
+
+def _check_overlap(source: Source, where: Where, table: dict[str, Any], job: dict[str, Any]) -> None:
+    if job["overlap"]:
+        key = "lock" if "lock" in table and "overlap" not in table else "overlap"
+        wrong = f'overlap = true and the lock "{job["lock"]}" exclude each other'
+        source.mistake((*where, key), wrong, 'write overlap = false, or lock = "" to drop the lock')
+
+
+def _check_locks(source: Source, locks: dict[str, Where]) -> None:
+    first: dict[str, str] = {}
+    for lock, where in locks.items():
+        other = first.setdefault(lock.lower(), lock)
+        if other != lock:
+            wrong = f'"{lock}" differs only in case from "{other}" on line {source.line(locks[other])}'
+            source.mistake(where, wrong, "write both alike, or two names that differ otherwise")
+
+
+def absolute(path: str, folder: str | None = None) -> str:
+    """`path` counted from `folder`, or from the current one, with symbolic links as they are written.
+
+    The current folder is named as the shell names it in PWD where that is true (pwd -L, POSIX): a deploy's
+    `current` stays `current`.
+    """
+    path = os.path.join(folder or _current_folder(), path)
+    return path if ".." in path.split("/") else os.path.normpath(path)
+
+
+def _current_folder() -> str:
+    named = os.environ.get("PWD", "")
+    try:
+        return named if named.startswith("/") and os.path.samefile(named, ".") else os.getcwd()
+    except OSError:
+        return os.getcwd()
+
+
+def anyone_may_write(path: str) -> bool:
+    """Whether any user of the machine may change the file, or replace it in its folder. False if it is not there."""
+    try:
+        file, folder = os.stat(path).st_mode, os.stat(os.path.dirname(path) or ".").st_mode
+    except OSError:
+        return False
+    return bool(file & stat.S_IWOTH or (folder & stat.S_IWOTH and not folder & stat.S_ISVTX))
+
+
+def _minute(moment: datetime) -> datetime:
+    if moment.utcoffset() is None:
+        raise ValueError(f"{moment} has no time zone; give it one, as in datetime.now(UTC)")
+    return moment.astimezone(UTC).replace(second=0, microsecond=0)

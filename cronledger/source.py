@@ -1,0 +1,121 @@
+"""The text of a schedule, and the mistakes found in it, each at its line."""
+
+import tomllib
+from functools import cached_property
+from typing import Any, NoReturn
+
+from cronledger.cron import Refused, quoted
+from cronledger.errors import Mistake, ScheduleRefused
+from cronledger.toml_lines import Where, key_lines
+from cronledger.values import Reader, is_name
+
+_BOM = b"\xef\xbb\xbf"
+_LATER = ("every", "lease", "catch_up", "scope", "retries", "retry_delay", "on_failure", "on_recovery")
+
+
+class Source:
+    """One schedule file while it is read: `toml` is what tomllib made of it.
+
+    Raises ScheduleRefused for a file that cannot be read, is not UTF-8 or is not TOML.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.mistakes: list[Mistake] = []
+        self.text = self._decoded(self._bytes()).replace("\r\n", "\n")
+        self.toml = self._parsed()
+
+    def _bytes(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                return file.read().removeprefix(_BOM)
+        except OSError as error:
+            self._refuse(0, f"cannot be read: {error.strerror}", "name another by --schedule or CRONLEDGER_SCHEDULE")
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            self._refuse(line, f"the byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
+
+    def _parsed(self) -> dict[str, Any]:
+        if not self.text.strip():
+            self._refuse(1, "the file is empty", "write a [[job]] with name, cron and command")
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            wrong, _, place = str(error).rpartition(" (at ")
+            number = place.removeprefix("line ").partition(",")[0]
+            line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
+            self._refuse(line, f"not TOML: {wrong}", "see https://toml.io/en/v1.0.0")
+        except RecursionError:
+            self._refuse(0, "not TOML that can be read: nested too deeply", "write it flat")
+        except ValueError as error:
+            self._refuse(0, f"not TOML that can be read: {error}", "see https://toml.io/en/v1.0.0")
+
+    def _refuse(self, line: int, wrong: str, instead: str) -> NoReturn:
+        raise ScheduleRefused([Mistake(self.path, line, "", "", wrong, instead)])
+
+    @cached_property
+    def _lines(self) -> dict[Where, int]:
+        return key_lines(self.text)
+
+    def line(self, where: Where) -> int:
+        """The line of the key, else of the nearest table around it."""
+        around = (where[:length] for length in range(len(where), 0, -1))
+        return next((self._lines[path] for path in around if path in self._lines), 1)
+
+    def job_lines(self, count: int) -> list[int]:
+        """The lines on which the jobs begin, without a scan of the whole text where [[job]] is written plainly."""
+        lines, line = [], 0
+        for before in f"\n{self.text}".split("\n[[job]]")[:-1]:
+            line += before.count("\n") + 1
+            lines.append(line)
+        return lines if len(lines) == count else [self.line(("job", index)) for index in range(count)]
+
+    def mistake(self, where: Where, wrong: str, instead: str) -> None:
+        """Notes one mistake of the key at `where`."""
+        job, keys = "", where
+        if where[:1] == ("job",) and len(where) > 1:
+            job, keys = self._job_name(where), where[2:]
+        key = ".".join(_shown(str(part)) for part in keys)
+        self.mistakes.append(Mistake(self.path, self.line(where), job, key, wrong, instead))
+
+    def _job_name(self, where: Where) -> str:
+        table = self.toml["job"][where[1]]
+        name = table.get("name", "") if isinstance(table, dict) else ""
+        return _shown(name) if isinstance(name, str) and name else ""
+
+    def read(self, where: Where, table: dict[str, Any], readers: dict[str, Reader]) -> dict[str, Any]:
+        """What the readers make of the table's values; a key without a reader is a mistake."""
+        values = {}
+        for key, value in table.items():
+            reader = readers.get(key)
+            if reader is None:
+                self._unknown((*where, key), readers)
+                continue
+            try:
+                values[key] = reader(value)
+            except Refused as refused:
+                self.mistake((*where, key), refused.wrong, refused.instead)
+        return values
+
+    def _unknown(self, where: Where, readers: dict[str, Reader]) -> None:
+        import difflib
+
+        key = str(where[-1])
+        if key in _LATER and where[0] in ("job", "defaults"):
+            self.mistake(where, "is not known to this version", "leave it out, or install a later cronledger")
+            return
+        near = difflib.get_close_matches(key.lower(), readers, n=1)
+        self.mistake(where, "unknown key", f"write {near[0]}" if near else f"known here are {', '.join(readers)}")
+
+    def refuse_mistakes(self) -> None:
+        """Raises ScheduleRefused with every mistake in the order of the file, if there is one."""
+        if self.mistakes:
+            raise ScheduleRefused(sorted(self.mistakes, key=lambda mistake: mistake.line))
+
+
+def _shown(name: str) -> str:
+    return name if is_name(name) else quoted(name)

@@ -1,0 +1,172 @@
+"""What the values of a schedule's keys may be. Each reader takes what tomllib gave and raises Refused."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from cronledger.cron import Cron, Refused, parse, quoted
+from cronledger.zones import zone
+
+Reader = Callable[[Any], Any]
+
+_DIGITS = "0123456789"
+_NAME = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-"
+_NAME_RULE = "ASCII letters, digits and . _ : / -, at most 128, starting with a letter or digit"
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
+_LONGEST = timedelta(days=365)
+_SHORTEST_WINDOW = timedelta(minutes=1)
+_OURS = ("CRONLEDGER_JOB", "CRONLEDGER_RUN_ID", "CRONLEDGER_DUE_AT", "CRONLEDGER_NODE")
+
+
+def is_name(text: str) -> bool:
+    """Whether it is a name for a job, a lock, a namespace or a node (ASCII letters, digits, . _ : / -; at most 128)."""
+    return 0 < len(text) <= 128 and not text.strip(_NAME) and text[0] not in "._:/-"
+
+
+@cache
+def parse_duration(text: str) -> timedelta:
+    """A duration of whole d, h, m, s in this order, each at most once: `90s`, `1h30m`. From 0s to 365d.
+
+    Raises Refused, a ValueError whose text is `wrong; instead`.
+    """
+    seconds, number, units = 0, "", "dhms"
+    for character in text:
+        if character in _DIGITS:
+            number += character
+        elif number and character in units:
+            seconds += int(number[-9:]) * _SECONDS[character] if len(number.lstrip("0")) <= 9 else 10**9
+            number, units = "", units.partition(character)[2]
+        else:
+            break
+    else:
+        if text and not number:
+            return _at_most_a_year(text, seconds)
+    raise Refused(f"{quoted(text)} is not a duration", _unit_missing(text) or _DURATION_RULE)
+
+
+def _at_most_a_year(text: str, seconds: int) -> timedelta:
+    if seconds > _LONGEST.total_seconds():
+        raise Refused(f"{quoted(text)} is longer than 365d", 'write at most "365d"')
+    return timedelta(seconds=seconds)
+
+
+def _unit_missing(text: str) -> str:
+    """What to write instead of a bare or negative number."""
+    number = text.lstrip("+-")
+    if not number.strip(_DIGITS):
+        return f'write "{number}m" for minutes' if 0 < len(number) <= 9 else ""
+    return f'write "{number}"' if number != text and not number.strip(_DIGITS + "dhms") else ""
+
+
+def described(value: object) -> str:
+    """What kind of value it is, for a message. Never the value: it may be secret, or too large to show."""
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {str: "a string", int: "a number", float: "a number", list: "an array", dict: "a table"}
+    return kinds.get(type(value), "a date or time")
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Refused(f"is {described(value)}", "write a string in quotes")
+    if "\0" in value:
+        raise Refused("holds a NUL character", "write it without")
+    return value
+
+
+def some_text(value: Any) -> str:
+    if not text(value).strip():
+        raise Refused("is empty", "write something, or leave the key out")
+    return str(value)
+
+
+def boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Refused(f"is {described(value)}", "write true or false, without quotes")
+    return value
+
+
+def table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Refused(f"is {described(value)}", "write a table")
+    return value
+
+
+def array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Refused(f"is {described(value)}", "write it in double brackets, as in [[job]]")
+    return value
+
+
+def not_shared(value: Any) -> None:
+    raise Refused("is not a key of [defaults]", "write it in each [[job]]")
+
+
+def name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Refused(f"is {described(value)}", "write a name in quotes")
+    if not is_name(value):
+        raise Refused(f"{quoted(value)} is not a name", f"write {_NAME_RULE}")
+    return value
+
+
+def lock(value: Any) -> str | None:
+    return None if value == "" else name(value)
+
+
+def timezone(value: Any) -> Any:
+    return zone(some_text(value))
+
+
+def cron(value: Any) -> Cron:
+    if not isinstance(value, str):
+        raise Refused(f"is {described(value)}", 'write a string of five fields, as in "15 3 * * *"')
+    parsed = parse(value)
+    if parsed.never:
+        raise Refused(f"{quoted(value)} can never be due", "write a day that one of its months has")
+    return parsed
+
+
+def command(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        return some_text(value)
+    if not isinstance(value, list):
+        raise Refused(f"is {described(value)}", "write a string for the shell, or an array of strings")
+    if not value or not all(isinstance(word, str) for word in value):
+        raise Refused("is an array, but not of strings", 'write each word in quotes, as in ["bin/report", "--all"]')
+    if not value[0].strip():
+        raise Refused("names no program", "write the program as the first string")
+    return tuple(text(word) for word in value)
+
+
+def stale_after(value: Any) -> timedelta:
+    if not isinstance(value, str):
+        minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
+        raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
+    duration = parse_duration(value)
+    if duration < _SHORTEST_WINDOW:
+        raise Refused(f"{quoted(value)} is shorter than a minute", 'write at least "1m"')
+    return duration
+
+
+def one_of(*choices: str) -> Reader:
+    """A reader of these words."""
+    rule = "write " + " or ".join(f'"{choice}"' for choice in choices)
+
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise Refused(f"is {quoted(value) if isinstance(value, str) else described(value)}", rule)
+        return str(value)
+
+    return read
+
+
+def variable(name: str, value: Any) -> str:
+    """One variable of an env table."""
+    if not name or "=" in name or "\0" in name:
+        raise Refused("is not a name for a variable", "write one that is not empty and holds neither = nor NUL")
+    if name in _OURS:
+        raise Refused("is set by cronledger for each run", "leave it out")
+    return text(value)
