@@ -44,7 +44,8 @@ _END = (
     " output = %(output)s, pid = %(pid)s, token = %(token)s, updated_at = %(finished_at)s"
     " WHERE id = %(id)s AND state = 'running'"
 )
-_STILL = " AND owner = %(owner)s AND expires_at = %(expires_at)s"
+# The look's row: of the same tick, and its window not made longer since.
+_STILL = " AND owner = %(owner)s AND expires_at <= %(expires_at)s"
 _ADOPT = (
     "UPDATE cronledger_runs SET owner = %(adopter)s, token = %(token)s, updated_at = %(now)s"
     " WHERE id = %(id)s AND state = 'running'" + _STILL
