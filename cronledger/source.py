@@ -49,10 +49,23 @@ class Source:
             number = place.removeprefix("line ").partition(",")[0]
             line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
             self._refuse(line, f"not TOML: {wrong}", "see https://toml.io/en/v1.0.0")
-        except RecursionError:
-            self._refuse(0, "not TOML that can be read: nested too deeply", "write it flat")
-        except ValueError as error:
-            self._refuse(0, f"not TOML that can be read: {error}", "see https://toml.io/en/v1.0.0")
+        except (RecursionError, ValueError) as error:  # nested too deeply, an integer too large
+            wrong = f"too much for the TOML parser ({str(error).partition(':')[0]})"
+            self._refuse(self._line_of(type(error)), wrong, "write it smaller")
+
+    def _line_of(self, kind: type[Exception]) -> int:
+        """The first line with which tomllib raises `kind`: it says where for errors of its own only."""
+        from bisect import bisect_left
+
+        def fails(count: int) -> bool:
+            try:
+                tomllib.loads("\n".join(lines[:count]))
+            except (RecursionError, ValueError) as error:
+                return type(error) is kind
+            return False
+
+        lines = self.text.split("\n")
+        return bisect_left(range(len(lines)), True, key=fails)
 
     def _refuse(self, line: int, wrong: str, instead: str) -> NoReturn:
         raise ScheduleRefused([Mistake(self.path, line, "", "", wrong, instead)])

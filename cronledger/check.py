@@ -1,0 +1,145 @@
+"""What in a valid schedule is likely not meant: warnings, each with a code that an operator can allow."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+
+from cronledger.cron import Cron
+from cronledger.schedule import Job, Schedule, anyone_may_write
+from cronledger.year import Span, first, local_minutes, slots, spans
+
+TEXTS = {
+    "no-timezone": "timezone is not set: each node goes by its own clock, and nodes that differ take different slots; "
+    'write timezone = "Europe/Paris", or timezone = "local" if that is meant',
+    "no-namespace": 'namespace is not set: it is "default", and applications that share a ledger would take each '
+    'other\'s slots; write namespace = "billing"',
+    "sqlite": "the ledger is SQLite, which serves one machine; write a DSN of PostgreSQL, MySQL or MariaDB for more",
+    "env-file-open": "anyone may read {path}, and what it holds is often secret; write chmod o-r {path}",
+    "schedule-open": "anyone may write {path}, or replace it in its folder, and so run commands as the tick's user "
+    "(root's tick refuses it); write chmod o-w on both",
+    "both-days": 'cron "{cron}" restricts both day fields: it is due when either matches, not when both do; write * '
+    "in one of them and, if both must hold, test for the other in the command",
+    "often-without-star": 'cron "{cron}" is due more than once an hour, but neither its minute nor its hour begins '
+    "with a star: where the clock is set back, it keeps silent while the hour comes again; "
+    "write the minutes as {minutes}",
+    "dst-skip": "{time} does not occur on {day} in {zone}, where the clock is set forward: there is no run then; "
+    "write a time of day that the change leaves alone",
+    "dst-repeat": "{time} occurs twice on {day} in {zone}, where the clock is set back: it runs at the first only; "
+    "write a time of day that the change leaves alone",
+    "shared-lock-minute": "shares the lock {lock} and a minute with job {other}, first at {time} on {day} in {zone}: "
+    "one of the two stands down each time; write another minute, or another lock",
+}
+"""The codes, in the order in which they are said, and what each says."""
+
+_Found = tuple[str, dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckWarning:
+    """One warning. `line` is that of the job's [[job]]; for the schedule as a whole it is 0 and `job` is ""."""
+
+    code: str
+    line: int
+    job: str
+    text: str
+
+
+def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
+    """Every warning, those of the whole schedule first, then job by job; looks at the 12 months from the aware `now`.
+
+    Disabled jobs are left out. Nothing is read but the modes of the schedule and of its env_file.
+    """
+    jobs = [job for job in schedule.jobs if job.enabled]
+    start = now.astimezone(UTC).replace(second=0, microsecond=0)
+    years = {zone: spans(zone, start) for zone in {job.zone for job in jobs}}
+    shared = {job.name: found for job, found in _of_locks(jobs, years)}
+    said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
+    for job in jobs:
+        found = [*_of_cron(job.cron), *_of_clock(job, years[job.zone]), *shared.get(job.name, [])]
+        said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
+    return said
+
+
+def _of_schedule(schedule: Schedule) -> Iterator[_Found]:
+    if not schedule.has_timezone:
+        yield "no-timezone", {}
+    if not schedule.has_namespace:
+        yield "no-namespace", {}
+    if schedule.dsn and schedule.dsn.startswith("sqlite:"):
+        yield "sqlite", {}
+    if schedule.env_file and _anyone_may_read(schedule.env_file):
+        yield "env-file-open", {"path": schedule.env_file}
+    if anyone_may_write(schedule.path):
+        yield "schedule-open", {"path": schedule.path}
+
+
+def _anyone_may_read(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def _of_cron(cron: Cron) -> Iterator[_Found]:
+    if cron.both_days:
+        yield "both-days", {"cron": cron.expression}
+    if cron.fixed_time and cron.minutes.bit_count() > 1:
+        yield "often-without-star", {"cron": cron.expression, "minutes": _starred(cron.minutes)}
+
+
+def _starred(minutes: int) -> str:
+    """The step on a star that means these minutes, or one as frequent."""
+    steps = {sum(1 << minute for minute in range(0, 60, step)): step for step in range(30, 0, -1)}
+    return f"*/{steps.get(minutes, 60 // minutes.bit_count())}"
+
+
+def _of_clock(job: Job, year: list[Span]) -> Iterator[_Found]:
+    """The fixed times that a change of the job's clock skips or repeats."""
+    if job.cron.fixed_time:
+        for code, stretches in (
+            ("dst-skip", [span.skipped for span in year]),
+            ("dst-repeat", [s.repeated for s in year]),
+        ):
+            if local := _first_local(job.cron, stretches):
+                yield code, _when(local, job.zone)
+
+
+def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime | None:
+    """The first local minute of these stretches (start, minutes) at which it is due."""
+    for start, count in stretches:
+        if count and (due := local_minutes(cron, start, count)):
+            return start + first(due)
+    return None
+
+
+def _of_locks(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tuple[Job, list[_Found]]]:
+    """Each job that is due in a minute of one before it that has the same lock."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.lock:
+            groups.setdefault(job.lock, []).append(job)
+    for lock, sharing in groups.items():
+        for job, other, minute in _collisions(sharing, years):
+            when = _when(minute.astimezone(job.zone), job.zone)
+            yield job, [("shared-lock-minute", {"lock": lock, "other": other.name, **when})]
+
+
+def _collisions(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tuple[Job, Job, datetime]]:
+    """A job, one before it that is due in the same minute, and the first such minute (UTC)."""
+    if len(jobs) < 2:
+        return
+    taken = 0
+    for index, job in enumerate(jobs):
+        year = years[job.zone]
+        due = slots(job.cron, year)
+        if due & taken:
+            minute = year[0].start + first(due & taken)
+            yield job, next(other for other in islice(jobs, index) if other.due(minute)), minute
+        taken |= due
+
+
+def _when(local: datetime, zone: tzinfo) -> dict[str, object]:
+    return {"time": f"{local:%H:%M}", "day": f"{local:%Y-%m-%d}", "zone": zone}
