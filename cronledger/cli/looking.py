@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from cronledger.cli.explaining import unknown_job
 from cronledger.cli.opening import Environment, complaint, connect, find_dsn, find_schedule, open_for
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
-from cronledger.cli.reading import unknown_job
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import CronledgerError, UsageError
 from cronledger.events import duration, harmless, local, utc
