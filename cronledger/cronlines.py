@@ -4,12 +4,12 @@ Rules: crontab(5) of Debian's cron and, for CRON_TZ and RANDOM_DELAY, of cronie;
 """
 
 import re
-import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cronledger import cron
 from cronledger.events import one_line
+from cronledger.zones import zone
 
 MOST_BYTES = 131_071  # of one argument or variable: MAX_ARG_STRLEN of execve(2), without its NUL
 
@@ -219,10 +219,8 @@ def _refusal(name: str, value: str) -> str:
         return _NOT_CARRIED_OVER[name]
     if name.startswith("CRONLEDGER_"):
         return "it is for the tick: keep it in the crontab, above the line of `cronledger tick`"
-    if name == "CRON_TZ" and not _is_zone(value):
-        return (
-            f"{value!r} is no known time zone; the jobs below it run by the node's clock until `timezone` says another"
-        )
+    if name == "CRON_TZ":
+        return _unknown_zone(value)
     if name == "SHELL" and not value:
         return "it names no shell; the jobs below it run by /bin/sh"
     if not _VARIABLE.fullmatch(name):
@@ -232,11 +230,14 @@ def _refusal(name: str, value: str) -> str:
     return ""
 
 
-def _is_zone(name: str) -> bool:
+def _unknown_zone(name: str) -> str:
+    if not name:
+        return "it is empty, so the jobs below it are due by the node's clock"
     try:
-        return bool(name and zoneinfo.ZoneInfo(name))
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        return False
+        zone(name)
+    except cron.Refused as refused:
+        return f"{refused}; the jobs below it are due by the node's clock until their `timezone` says another"
+    return ""
 
 
 def _doubt(name: str, value: str) -> str:
