@@ -108,27 +108,20 @@ def test_history_is_newest_first(ledger: Database, run: Run) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "numbers"),
-    [
-        ([], "43210"),
-        (["-n", "2"], "43"),
-        (["sessions:prune"], "420"),
-        (["sessions:prune", "--failed"], "2"),
-        (["--failed"], "32"),
-        (["--since", "1d"], "4"),
-        (["--since", "365d", "-n1"], "4"),
-    ],
-)
-def test_history_shows_what_is_asked_for(ledger: Database, run: Run, options: list[str], numbers: str) -> None:
+def test_history_shows_what_is_asked_for(ledger: Database, run: Run) -> None:
     """One job, only the failed ones, at most N, only those since: each alone and together."""
     record(ledger, 0)
     record(ledger, 1, "reports:build")
     failed(ledger, 2)
     failed(ledger, 3, "gone:job")
     running(ledger, 4)
-    shown = [line["id"][-1] for line in json.loads(run("history", "--json", *options).stdout)]
-    assert "".join(shown) == numbers
+
+    def shown(options: str) -> str:
+        return "".join(one["id"][-1] for one in json.loads(run("history", "--json", *options.split()).stdout))
+
+    wanted = {"": "43210", "-n 2": "43", "sessions:prune": "420", "sessions:prune --failed": "2", "--failed": "32"}
+    wanted |= {"--since 1d": "4", "--since 365d -n1": "4", "gone:job": "3"}
+    assert {options: shown(options) for options in wanted} == wanted
 
 
 def test_history_as_json(ledger: Database, run: Run) -> None:
@@ -179,25 +172,37 @@ def test_history_refuses(sqlite: Database, run: Run, arguments: list[str], statu
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("named", ["reports:build", "00000001", "0197a0e0-0000-7000-8000-000000000001", "0197A0E0"])
-def test_show_tells_all_of_a_run(ledger: Database, run: Run, named: str) -> None:
+WHOLE = f"""\
+run       0197a0e0-0000-7000-8000-000000000001
+job       reports:build
+state     failed: {HARMLESS}
+due       2026-03-02 03:15+01:00
+node      web2, pid 4711
+started   2026-03-02 03:15:01+01:00
+finished  2026-03-02 03:15:02+01:00
+took      12.0s
+exit      3
+
+[bold]one\\x1b[31m
+\ttwo é
+"""
+
+
+def test_show_tells_all_of_a_run(ledger: Database, run: Run) -> None:
     """A run named by its job or by either end of its id is shown whole, with the output that was kept."""
-    failed(ledger, 1, "reports:build", held_lock=None, output="[bold]one\x1b[31m\n\ttwo é\n")
-    done = run("show", named)
-    assert done.stdout == (
-        "run       0197a0e0-0000-7000-8000-000000000001\n"
-        "job       reports:build\n"
-        f"state     failed: {HARMLESS}\n"
-        "due       2026-03-02 03:15+01:00\n"
-        "node      web2, pid 4711\n"
-        "started   2026-03-02 03:15:01+01:00\n"
-        "finished  2026-03-02 03:15:02+01:00\n"
-        "took      12.0s\n"
-        "exit      3\n"
-        "\n"
-        "[bold]one\\x1b[31m\n\ttwo é\n"
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
+    run_id = failed(ledger, 1, "reports:build", output="[bold]one\x1b[31m\n\ttwo é\n")
+    record(ledger, 2, id=f"02{run_id[2:]}")
+    for named in ("reports:build", run_id, "0197A0E0", "0197a0e0-0000-7000-8000-00000000"):
+        done = run("show", named)
+        assert (done.stdout, done.stderr, done.returncode) == (WHOLE, "", 0)
+
+
+def test_show_takes_the_end_of_an_id_that_history_shows(sqlite: Database, run: Run) -> None:
+    """The short id of `history` names its run."""
+    run_id = record(sqlite, 1)
+    record(sqlite, 2)
+    short = run("history").stdout.splitlines()[-1].split()[-2]
+    assert run("show", short).stdout.startswith(f"run       {run_id}\n")
 
 
 def test_show_as_json(ledger: Database, run: Run) -> None:
