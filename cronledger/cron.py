@@ -279,7 +279,9 @@ def _value(field: _Field, item: str, text: str) -> int:
         return field.low + field.names.index(text.upper())
     if not text.isdigit():
         _refuse_word(field, item, text.upper())
-    if len(text) > 9 or not field.low <= int(text) <= field.high:
+    if len(text) > 9:
+        field.refuse(item, "has a number of more than 9 digits", field.choice())
+    if not field.low <= int(text) <= field.high:
         field.refuse(item, f"is out of range {field.low}-{field.high}", field.choice())
     return int(text)
 

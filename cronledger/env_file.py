@@ -16,7 +16,7 @@ def read(path: str) -> dict[str, str]:
             text = file.read().removeprefix(_BOM).decode()
     except OSError as error:
         raise EnvironmentMissing(
-            f"env_file {path} cannot be read: {error.strerror}; put it there for this user, or drop the key env_file"
+            f"env_file {path} cannot be read: {error.strerror}; put it there for this user, or drop the key"
         ) from None
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1

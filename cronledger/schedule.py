@@ -220,8 +220,8 @@ def _refuse_missing(source: Source, where: Where, table: dict[str, Any]) -> None
 def _check_overlap(source: Source, where: Where, table: dict[str, Any], job: dict[str, Any]) -> None:
     if job["overlap"]:
         key = "lock" if "lock" in table and "overlap" not in table else "overlap"
-        wrong = f'overlap = true and the lock "{job["lock"]}" exclude each other'
-        source.mistake((*where, key), wrong, 'write overlap = false, or lock = "" to drop the lock')
+        excluded = f'the lock "{job["lock"]}"' if key == "overlap" else "overlap = true"
+        source.mistake((*where, key), f"excludes {excluded}", 'write overlap = false, or lock = "" to drop the lock')
 
 
 def _check_locks(source: Source, locks: dict[str, Where]) -> None:
@@ -230,7 +230,7 @@ def _check_locks(source: Source, locks: dict[str, Where]) -> None:
         other = first.setdefault(lock.lower(), lock)
         if other != lock:
             wrong = f'"{lock}" differs only in case from "{other}" on line {source.line(locks[other])}'
-            source.mistake(where, wrong, "write both alike, or two names that differ otherwise")
+            source.mistake(where, wrong, "write both alike, or names that differ otherwise")
 
 
 def absolute(path: str, folder: str | None = None) -> str:

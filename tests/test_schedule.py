@@ -1,0 +1,208 @@
+"""A schedule file: what it becomes, and every mistake in it at its line."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cronledger import schedule
+from cronledger.errors import ScheduleRefused
+from cronledger.schedule import Schedule, load
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = 'timezone = "UTC"\nnamespace = "test"\n'
+JOB = '[[job]]\nname = "a"\ncron = "* * * * *"\ncommand = "true"\n'
+NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TZ", raising=False)
+    return tmp_path
+
+
+def loaded(text: str) -> Schedule:
+    Path("schedule.toml").write_text(text)
+    return load("schedule.toml")
+
+
+def mistakes(text: str | bytes) -> list[str]:
+    """The lines with which the text is refused, without the path that each begins with."""
+    Path("schedule.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ScheduleRefused) as refused:
+        load("schedule.toml")
+    assert all(line.startswith("schedule.toml:") for line in str(refused.value).split("\n"))
+    return [line.removeprefix("schedule.toml:") for line in str(refused.value).split("\n")]
+
+
+def test_the_example_loads_and_shows_every_key(folder: Path) -> None:
+    """The example is a schedule without mistakes, with something due every minute, in which no key is missing."""
+    example = ROOT / "schedule.example.toml"
+    assert [job.name for job in load(example).due(NOON.replace(minute=1))] == ["heartbeat"]
+    written = set(re.findall(r"^(?:# )?\[*(\w+)(?:\]| =)", example.read_text(), re.MULTILINE))
+    assert {*schedule._TOP_KEYS, *schedule._LEDGER_KEYS, *schedule._JOB_KEYS} <= written
+
+
+def test_a_job_has_what_it_says_over_the_defaults_over_what_is_built_in(folder: Path) -> None:
+    """A key of the job wins over [defaults]; env is merged name by name; a lock of "" drops an inherited one."""
+    bare, full = loaded(
+        f"""{HEAD}[defaults]
+        lock = "db"
+        env = {{ A = "1", B = "1" }}
+        cwd = "sub"
+        {JOB}[[job]]
+        name = "b"
+        cron = "@daily"
+        command = ["x", "-y"]
+        stale_after = "1h30m"
+        lock = ""
+        overlap = true
+        timezone = "Asia/Tokyo"
+        env.B = "2"
+        """
+    ).jobs
+    assert (bare.line, bare.stale_after, bare.zone_name, bare.lock) == (7, timedelta(hours=1), "UTC", "db")
+    assert (bare.cwd, bare.env, bare.argv) == (f"{folder}/sub", {"A": "1", "B": "1"}, ("/bin/sh", "-c", "true"))
+    assert (bare.description, bare.enabled, bare.keep_output, bare.report) == ("", True, "failed", "all")
+    assert (full.line, full.stale_after, full.zone_name, full.lock) == (11, timedelta(minutes=90), "Asia/Tokyo", None)
+    assert (full.overlap, full.env, full.argv) == (True, {"A": "1", "B": "2"}, ("x", "-y"))
+
+
+def test_the_jobs_due_are_the_enabled_ones_in_the_order_of_the_file(folder: Path) -> None:
+    """Seconds do not matter, each job goes by its own zone, and a naive moment is refused."""
+    read = loaded(
+        HEAD
+        + JOB.replace('"a"', '"z"')
+        + JOB.replace("* * * * *", "0 21 * * *")
+        + 'timezone = "Asia/Tokyo"\n'
+        + JOB.replace('"a"', '"off"')
+        + "enabled = false\n"
+        + JOB.replace('"a"', '"b"').replace("* * * * *", "1 12 * * *")
+    )
+    assert [job.name for job in read.due(NOON.replace(second=59, microsecond=999))] == ["z", "a"]
+    assert [job.due(NOON) for job in read.jobs] == [True, True, True, False]
+    with pytest.raises(ValueError, match="has no time zone"):
+        read.due(NOON.replace(tzinfo=None))
+
+
+TYPES = {
+    "timezone = 1": "1: timezone: is a number; write a string in quotes",
+    'timezone = "Europe/Pariss"': '1: timezone: unknown time zone "Europe/Pariss"; write "Europe/Paris"',
+    'timezone = "tokyo"': '1: timezone: unknown time zone "tokyo"; write "Asia/Tokyo"',
+    'namespace = "a b"': '1: namespace: "a b" is not a name; write ASCII letters, digits and . _ : / -, at most 128, '
+    "starting with a letter or digit",
+    'env_file = ""': "1: env_file: is empty; write something, or leave the key out",
+    "ledger = 1": "1: ledger: is a number; write a table",
+    "ledger = { dns = 'x' }": "1: ledger.dns: unknown key; write dsn",
+    "namespce = 'x'": "1: namespce: unknown key; write namespace",
+    "defaults = { every = '5m' }": "1: defaults.every: is not known to this version; leave it out, or install a later "
+    "cronledger",
+    "defaults = { command = 'x' }": "1: defaults.command: is not a key of [defaults]; write it in each [[job]]",
+}
+
+
+@pytest.mark.parametrize(("line", "sentence"), TYPES.items())
+def test_a_mistake_above_the_jobs_names_its_key(folder: Path, line: str, sentence: str) -> None:
+    """One of each kind, to the letter."""
+    assert mistakes(f"{line}\n{JOB}") == [sentence]
+
+
+KEYS = {
+    "name = 5": "name: is a number; write a name in quotes",
+    'cron = "0 0 31 2 *"': 'cron: "0 0 31 2 *" can never be due; write a day that one of its months has',
+    'cron = "0 0 * *"': 'cron: "0 0 * *" has 4 fields; write five: minute hour day-of-month month day-of-week',
+    'command = " "': "command: is empty; write something, or leave the key out",
+    "command = []": "command: is an array, but not of strings; write each word in quotes, as in "
+    '["bin/report", "--all"]',
+    'command = ["", "x"]': "command: names no program; write the program as the first string",
+    r'command = "a\u0000b"': "command: holds a NUL character; write it without",
+    "stale_after = 60": 'stale_after: is a number; write "60m"',
+    "stale_after = -5": 'stale_after: is a number; write "5m"',
+    "stale_after = true": "stale_after: is a boolean; write whole d, h, m, s in this order, as in "
+    '"90s", "10m", "1h30m" or "2d"',
+    'stale_after = "59s"': 'stale_after: "59s" is shorter than a minute; write at least "1m"',
+    'stale_after = "366d"': 'stale_after: "366d" is longer than 365d; write at most "365d"',
+    'enabled = "yes"': "enabled: is a string; write true or false, without quotes",
+    "description = 2026-01-01": "description: is a date or time; write a string in quotes",
+    "cwd = ''": "cwd: is empty; write something, or leave the key out",
+    "env = []": "env: is an array; write a table",
+    "env.PORT = 80": "env.PORT: is a number; write a string in quotes",
+    "env.CRONLEDGER_JOB = 'x'": "env.CRONLEDGER_JOB: is set by cronledger for each run; leave it out",
+    "env.'A=B' = 'x'": 'env."A=B": is not a name for a variable; write one that is not empty and holds neither = nor '
+    "NUL",
+    "lock = '-x'": 'lock: "-x" is not a name; write ASCII letters, digits and . _ : / -, at most 128, starting with a '
+    "letter or digit",
+    "keep_output = 'no'": 'keep_output: is "no"; write "failed" or "always" or "never"',
+    "report = true": 'report: is a boolean; write "all" or "problems"',
+    "stale_afte = '5m'": "stale_afte: unknown key; write stale_after",
+    "retries = 3": "retries: is not known to this version; leave it out, or install a later cronledger",
+}
+
+
+@pytest.mark.parametrize(("line", "sentence"), KEYS.items())
+def test_a_mistake_in_a_job_names_the_line_the_job_and_the_key(folder: Path, line: str, sentence: str) -> None:
+    """One of each kind, to the letter; the key's own line stands before it."""
+    key = line.partition(" ")[0]
+    lines = [kept for kept in JOB.splitlines() if not kept.startswith(f"{key} ")]
+    text = HEAD + "\n".join([lines[0], *lines[1:], line])
+    number = text.count("\n") + 1
+    named = "" if key == "name" else "job a: "
+    assert mistakes(text) == [f"{number}: {named}{sentence}"]
+
+
+def test_every_mistake_is_said_at_once_in_the_order_of_the_file(folder: Path) -> None:
+    """Mistakes between jobs stand at the second of them, and name the line of the first."""
+    first = JOB.replace('"a"', '"job:A"') + 'lock = "DB"\n'
+    second = '[[job]]\nname = "job:a"\ncron = "* * * *"\nlock = "db"\noverlap = true\n'
+    assert (
+        "\n".join(mistakes(HEAD + "nmaespace = 1\n" + first + second))
+        == """\
+3: nmaespace: unknown key; write namespace
+9: job job:a: command: is missing; write command = "bin/prune-sessions"
+10: job job:a: name: has the name of job job:A on line 5; write another (case does not tell two names apart)
+11: job job:a: cron: "* * * *" has 4 fields; write five: minute hour day-of-month month day-of-week
+12: job job:a: lock: "db" differs only in case from "DB" on line 8; write both alike, or names that differ otherwise
+13: job job:a: overlap: excludes the lock "db"; write overlap = false, or lock = "" to drop the lock"""
+    )
+
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "empty": (b" \n", "1: the file is empty; write a [[job]] with name, cron and command"),
+    "no job": (HEAD.encode(), "1: there is no job; write a [[job]] with name, cron and command"),
+    "one table": (b"[job]\nname = 'a'\n", "1: job: is a table; write it in double brackets, as in [[job]]"),
+    "a job that is none": (b"job = [\n\n3]\n", "3: is a number; write a [[job]] with name, cron and command"),
+    "latin-1": ("\n# é".encode("latin-1"), "2: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
+    "utf-16": ("x".encode("utf-16"), "1: the byte 0xff is not UTF-8; save the file as UTF-8"),
+    "syntax": (b"a = 1\nb = \n", "2: not TOML: Invalid value; see https://toml.io/en/v1.0.0"),
+    "unclosed": (b'\n\nname = "x', "3: not TOML: Unterminated string; see https://toml.io/en/v1.0.0"),
+    "huge": (
+        b"a = 1\nb = " + b"9" * 5000 + b"\nc = 1\n",
+        """2: too much for the TOML parser (Exceeds the limit (4300 digits) for integer string conversion); \
+write it smaller""",
+    ),
+    "deep": (
+        b"\n\na = " + b"[" * 5000,
+        "3: too much for the TOML parser (maximum recursion depth exceeded); write it smaller",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "sentence"), FILES.values(), ids=FILES)
+def test_a_file_that_is_no_schedule_is_refused_with_the_line(folder: Path, data: bytes, sentence: str) -> None:
+    """Whatever the parser makes of it, it is a mistake like any other."""
+    assert mistakes(data) == [sentence]
+
+
+def test_a_file_that_cannot_be_read_is_refused_without_a_line(folder: Path) -> None:
+    """The path is shown as it was given."""
+    with pytest.raises(ScheduleRefused, match=r"^\./x\.toml: cannot be read: No such file or directory; name another"):
+        load("./x.toml")
+
+
+def test_a_byte_order_mark_and_crlf_are_accepted(folder: Path) -> None:
+    """What an editor on Windows saves is the same schedule."""
+    Path("schedule.toml").write_bytes(b"\xef\xbb\xbf" + (HEAD + JOB).replace("\n", "\r\n").encode())
+    assert [(job.line, job.name) for job in load("schedule.toml").jobs] == [(3, "a")]
