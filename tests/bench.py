@@ -80,10 +80,10 @@ class Spent:
     megabytes: float
 
 
-def spend(command: list[str], environment: dict[str, str]) -> Spent:
+def spend(command: list[str]) -> Spent:
     """Run a Python as a process of its own. CalledProcessError when it fails."""
     around = [sys.executable, "-I", "-S", "-c", SPAWN, sys.executable, *command]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | environment
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(around, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     seconds, kilobytes, status = done.stdout.split()
     if status != "0":
@@ -102,25 +102,28 @@ class Bench:
     """A ledger, and a schedule to tick it by: `schedule(n)` is the text for the n-th tick."""
 
     def __init__(self, dsn: str, schedule: Callable[[int], str]) -> None:
+        self._dsn = dsn
         self._schedule = schedule
         self._ticks = 0
         self._path = folder() / f"{len(list(folder().iterdir()))}.toml"
-        self._path.write_text(schedule(0))
-        self._environment = {"CRONLEDGER_DSN": dsn, "CRONLEDGER_SCHEDULE": str(self._path)}
+        self._write()
         self._run("install")
 
     def tick(self) -> Spent:
         """Tick as cron does."""
         self._ticks += 1
-        self._path.write_text(self._schedule(self._ticks))
+        self._write()
         return self._run("tick")
 
     def history(self) -> Spent:
         """Show the last runs, as an operator does."""
         return self._run("history")
 
+    def _write(self) -> None:
+        self._path.write_text(f'{self._schedule(self._ticks)}\n[ledger]\ndsn = "{self._dsn}"\n')
+
     def _run(self, command: str) -> Spent:
-        return spend(["-m", "cronledger", command], self._environment)
+        return spend(["-m", "cronledger", command, "--schedule", str(self._path)])
 
 
 def toml(namespace: str, jobs: dict[str, tuple[str, str]]) -> str:
@@ -140,7 +143,7 @@ def bare(server: servers.Server, dsn: str, body: str) -> Spent:
     connect = f"import psycopg\nconnection = psycopg.connect({dsn!r}, autocommit=True)"
     if isinstance(server, servers.MySQL):
         connect = f"import pymysql\nconnection = pymysql.connect(**{server.arguments(dsn)!r})"
-    return spend(["-c", f"{connect}\n{body}\nconnection.close()"], {})
+    return spend(["-c", f"{connect}\n{body}\nconnection.close()"])
 
 
 def idle() -> Iterator[Figure]:
@@ -193,9 +196,7 @@ def schedule() -> Iterator[Figure]:
     decide += f"; load({str(path)!r}).due(datetime.now(UTC))"
     parse = f"import tomllib; tomllib.load(open({str(path)!r}, 'rb'))"
     yield ratio(name, 1.6, 9, partial(timed, decide), partial(timed, parse))
-    yield ratio(
-        f"{name}, whole processes", None, 9, partial(spend, ["-c", decide], {}), partial(spend, ["-c", parse], {})
-    )
+    yield ratio(f"{name}, whole processes", None, 9, partial(spend, ["-c", decide]), partial(spend, ["-c", parse]))
 
 
 def timed(statements: str) -> Spent:

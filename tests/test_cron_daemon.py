@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -86,17 +87,11 @@ def under_cron() -> Iterator[UnderCron]:
         pytest.fail("only root may write to /etc/cron.d: run as root, or set CRONLEDGER_TEST_CRON=no to leave this out")
     folder = Path(tempfile.mkdtemp(prefix="cronledger-cron-"))
     crontab = Path(f"/etc/cron.d/cronledger-test-{os.getpid()}")
-    guard = machine.Guard(folder, crontab)
-    server = servers.server("postgres")
-    nodes = UnderCron(folder, crontab, server.fresh_database(), server)
-    _install(nodes)
-    daemon = _daemon()
-    yield nodes
-    guard.close()
-    if daemon is not None:
-        daemon.terminate()
-        daemon.wait(10)
-    server.close()
+    with closing(servers.server("postgres")) as server, closing(machine.Guard(folder, crontab)):
+        nodes = UnderCron(folder, crontab, server.fresh_database(), server)
+        _install(nodes)
+        with _daemon():
+            yield nodes
 
 
 def _install(nodes: UnderCron) -> None:
@@ -112,10 +107,12 @@ def _install(nodes: UnderCron) -> None:
     nodes.crontab.write_text("".join(line.replace("%", r"\%") + "\n" for line in lines))
 
 
-def _daemon() -> subprocess.Popen[bytes] | None:
-    """A cron of our own, which dies with us, unless the machine's is running."""
+@contextmanager
+def _daemon() -> Iterator[None]:
+    """A cron of our own meanwhile, which dies with us, unless the machine's is running."""
     if any(_read(entry / "comm") == b"cron\n" for entry in Path("/proc").glob("[0-9]*")):
-        return None
+        yield
+        return
     command = [
         "setpriv",
         "--pdeathsig",
@@ -125,7 +122,9 @@ def _daemon() -> subprocess.Popen[bytes] | None:
         "-L",
         "15",
     ]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as daemon:
+        yield
+        daemon.terminate()
 
 
 @pytest.mark.first
