@@ -1,5 +1,6 @@
 """`cronledger tick`: the work of one minute, its events as lines, its end as an exit status. Knows no typer."""
 
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -58,6 +59,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
             from cronledger.plan import plan
 
             return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
+        gc.enable()  # from here on the process may live for hours
         with Tick(schedule, ledger, mask, environment, due=due, due_at=due_at, asked=bool(at)) as work:
             with forwarded(work.stop):
                 failed = printer.print_events(work.events())

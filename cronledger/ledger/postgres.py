@@ -121,7 +121,7 @@ class Postgres:
             self._understand(error)
 
     def _understand(self, error: psycopg.Error) -> NoReturn:
-        state, text = error.sqlstate or "", str(error)
+        state, text = error.sqlstate or "", error.diag.message_primary or str(error)
         if state.startswith(_AGAIN):
             raise Again(text) from None
         if not state or state.startswith(_LOST):
@@ -160,4 +160,4 @@ class Postgres:
 
     def version(self) -> str:
         assert self._connection is not None
-        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
+        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}".split(" (")[0]
