@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 Where = tuple[str | int, ...]
 
-_TOKEN = re.compile(
+_TOKEN = (  # compiled when it is used: most schedules have no mistakes
     r'"""(?:\\.|[^\\])*?"{3,5}'  # up to two quotes may stand before the three that end it
     r"|'''.*?'{3,5}"
     r'|"(?:\\.|[^"\\])*"'
     r"|'[^']*'"
     r"|\#[^\n]*"
     r"|[\[\]{}=,.\n]"
-    r"|[^\s\[\]{}=,.\"'#]+",
-    re.DOTALL,
+    r"|[^\s\[\]{}=,.\"'#]+"
 )
 
 
@@ -28,7 +27,7 @@ def key_lines(text: str) -> dict[Where, int]:
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
     line, counted = 1, 0
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_TOKEN, text, re.DOTALL):
         line += text.count("\n", counted, match.start())
         counted = match.start()
         if not match[0].startswith("#"):
