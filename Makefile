@@ -19,11 +19,11 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## run the example schedule on an SQLite ledger in .demo, and show what happened
-	@rm -rf .demo && mkdir .demo && cp schedule.example.toml .demo/schedule.toml
-	@echo "# schedule.example.toml, in .demo; the second tick of a minute finds all claimed and says nothing"
+	@rm -rf .demo && mkdir .demo && sed '/^report = /d' schedule.example.toml >.demo/schedule.toml
+	@echo "# schedule.example.toml, in .demo, with a line for each run; the second tick finds the minute's jobs claimed"
 	@while [ "$$(date +%S)" -gt 50 ]; do sleep 1; done  # so that both ticks are of one minute
 	@cd .demo && unset CRONLEDGER_DSN CRONLEDGER_SCHEDULE CRONLEDGER_NODE && \
-	for command in check install tick tick list history; do \
+	for command in check install tick tick list history 'show heartbeat'; do \
 	    echo; echo "\$$ cronledger $$command"; ../$(BIN)/cronledger $$command || exit; \
 	done
 
