@@ -160,7 +160,7 @@ def test_empty_history_says_so(sqlite: Database, run: Run, options: list[str], l
         (["-n", "0"], 2, ["'-n'", "greater than or equal to 1"]),
         (["--since", "5"], 2, ["--since 5: "]),
         (["--dsn", "nonsense"], 2, ["DSN is malformed"]),
-        (["--schedule", "nowhere.toml"], 2, ["nowhere.toml"]),
+        (["--schedule", "nowhere.toml"], 2, ["nowhere.toml: there is no such file", "namespace"]),
     ],
 )
 def test_history_refuses(sqlite: Database, run: Run, arguments: list[str], status: int, words: list[str]) -> None:

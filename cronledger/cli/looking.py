@@ -1,27 +1,17 @@
 """`list`, `history` and `show`: what runs next, what ran, and how it ended."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import datetime
 
 import typer
 
-from cronledger.cli.explaining import unknown_job
-from cronledger.cli.opening import Environment, complaint, connect, find_dsn, find_schedule, open_for
+from cronledger.cli.opening import complaint, find_schedule
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
-from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
-from cronledger.errors import CronledgerError, UsageError
-from cronledger.events import duration, harmless, local, utc
-from cronledger.ledger import Ledger, Run, look
-from cronledger.schedule import Job, Schedule, load, parse_duration
-
-BY_HAND = 5.0
-"""Seconds of patience with the ledger for a command that somebody waits for."""
-
-_MOST_RUNS = 100_000
-_KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start")]
+from cronledger.cli.past import history, ledger_of, run_record, show, took
+from cronledger.cli.tables import moment, print_json, print_table
+from cronledger.errors import CronledgerError
+from cronledger.events import utc
+from cronledger.ledger import Run, look
+from cronledger.schedule import Job, Schedule, load
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +37,7 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
     if json:
         print_json([_job_record(job, now, last.get(job.name) if last else None) for job in read.jobs])
         return
-    rows = [[job.name, _cron(job, read), _next(job, read, now)] for job in read.jobs]
+    rows = [_job_row(job, read, now) for job in read.jobs]
     if last is None:
         print_table(["JOB", "CRON", "NEXT"], rows)
         return
@@ -66,27 +56,26 @@ def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, Run | None] | N
 
 
 def _job_record(job: Job, now: datetime, run: Run | None) -> dict[str, object]:
-    due_at = next(job.cron.upcoming(now, job.zone), None) if job.enabled else None
+    due_at = _due_at(job, now)
     return {
         "name": job.name,
         "cron": job.cron.expression,
         "timezone": job.zone_name,
         "enabled": job.enabled,
         "next_at": due_at and utc(due_at),
-        "last_run": run and _record(run),
+        "last_run": run and run_record(run),
     }
 
 
-def _cron(job: Job, schedule: Schedule) -> str:
-    """The expression, with its zone where that is not the schedule's."""
-    return job.cron.expression + ("" if job.zone_name == schedule.zone_name else f" ({job.zone_name})")
+def _job_row(job: Job, schedule: Schedule, now: datetime) -> list[str]:
+    due_at = _due_at(job, now)
+    zone = "" if job.zone_name == schedule.zone_name else f" ({job.zone_name})"
+    return [job.name, job.cron.expression + zone, moment(due_at, schedule.zone) if due_at else "disabled"]
 
 
-def _next(job: Job, schedule: Schedule, now: datetime) -> str:
-    if not job.enabled:
-        return "disabled"
-    due_at = next(job.cron.upcoming(now, job.zone), None)
-    return moment(due_at, schedule.zone) if due_at else "never"
+def _due_at(job: Job, now: datetime) -> datetime | None:
+    """Its next slot; None for a disabled job."""
+    return next(job.cron.upcoming(now, job.zone), None) if job.enabled else None
 
 
 def _last(run: Run | None, schedule: Schedule) -> str:
@@ -95,156 +84,4 @@ def _last(run: Run | None, schedule: Schedule) -> str:
     at = moment(run.started_at, schedule.zone)
     if run.state == "running":
         return f"running since {at} on {run.node}"
-    return f"{run.state} {at}" + (f": {run.failure_reason}" if run.failure_reason else f" in {_took(run)}")
-
-
-def history(
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only the runs of this job.")] = None,
-    limit: Annotated[
-        int, typer.Option("-n", metavar="N", min=1, max=_MOST_RUNS, help="At most so many; 20 by default.")
-    ] = 20,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="DURATION", help="Only those started so long ago or later, as 1d.")
-    ] = None,
-    schedule: SchedulePath = None,
-    dsn: DsnText = None,
-    json: AsJson = False,
-) -> None:
-    """Show the last runs of all jobs or of one, newest first.
-
-    The last column but one is the end of a run's id: `cronledger show` takes it.
-
-    \b
-    Examples:
-        cronledger history
-        cronledger history reports:build -n 100
-        cronledger history --failed --since 1d
-    """
-    window = _window(since)
-    read = load(find_schedule(schedule))
-    with ledger_of(read, dsn) as ledger:
-        now = ledger.clock.now()
-        runs = look.history(ledger, job=job, limit=limit, failed=failed, started_after=now - window if window else None)
-        if job and not runs:
-            _see_that_it_is_known(job, read, ledger)
-    if json:
-        print_json([_record(run) for run in runs])
-    elif runs:
-        titles = ["STARTED", "JOB", "DUE", "NODE", "TOOK", "RUN", "STATE"]
-        print_table(titles, [_row(run, read, now) for run in runs], spare=["DUE", "TOOK", "NODE"])
-    else:
-        put(_none(job, failed, since, read))
-
-
-def _window(since: str | None) -> timedelta | None:
-    try:
-        return None if since is None else parse_duration(since)
-    except ValueError as error:
-        raise UsageError(f"--since {since}: {error}") from None
-
-
-def _see_that_it_is_known(job: str, schedule: Schedule, ledger: Ledger) -> None:
-    names = {one.name for one in schedule.jobs}
-    if job not in names and look.last_run(ledger, job) is None:
-        names |= {run.job for run in look.history(ledger, limit=1000)}
-        raise unknown_job(job, names, f"in {schedule.path}, nor in the ledger")
-
-
-def _row(run: Run, schedule: Schedule, now: datetime) -> list[str]:
-    due = "by hand" if run.cause == "manual" else local(run.due_at, schedule.zone, run.started_at)
-    return [moment(run.started_at, schedule.zone), run.job, due, run.node, _took(run), run.id[-8:], _state(run, now)]
-
-
-def _took(run: Run) -> str:
-    return "" if run.duration_ms is None else duration(run.duration_ms)
-
-
-def _state(run: Run, now: datetime) -> str:
-    if run.state != "running":
-        return f"{run.state}: {run.failure_reason}" if run.failure_reason else run.state
-    age = duration(max(0, round((now - run.started_at) / timedelta(milliseconds=1))))
-    return f"running for {age}" + ("; its window is over, the next tick reaps it" if run.expires_at <= now else "")
-
-
-def _none(job: str | None, failed: bool, since: str | None, schedule: Schedule) -> str:
-    kind = "failed run" if failed else "run"
-    of = f" of {job}" if job else ""
-    started = f" started in the last {since}" if since else " yet"
-    return f"no {kind}{of} in namespace {schedule.namespace}{started}"
-
-
-def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A job's name (its last run), or enough of an id, from either end.")
-    ],
-    schedule: SchedulePath = None,
-    dsn: DsnText = None,
-    json: AsJson = False,
-) -> None:
-    """Show one run whole, with the output that was kept of it.
-
-    \b
-    Examples:
-        cronledger show reports:build           its last run
-        cronledger show 5c1e9a7b                the run whose id ends so
-        cronledger show 5c1e9a7b --json | jq -r .output
-    """
-    read = load(find_schedule(schedule))
-    with ledger_of(read, dsn) as ledger:
-        found = look.whole_run(ledger, look.find_run(ledger, run))
-        now = ledger.clock.now()
-    if json:
-        print_json(_record(found) | {"output": found.output})
-        return
-    print_fields(_fields(found, read, now), state="state")
-    if found.output:
-        put("\n" + harmless(found.output).removesuffix("\n"))
-
-
-def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]]:
-    def at(instant: datetime | None) -> str:
-        return moment(instant, schedule.zone, seconds=True) if instant else ""
-
-    due = "by hand" if run.cause == "manual" else moment(run.due_at, schedule.zone)
-    shown = [
-        ("run", run.id),
-        ("job", run.job),
-        ("state", _state(run, now)),
-        ("due", due),
-        ("node", run.node + (f", pid {run.pid}" if run.pid else "")),
-        ("started", at(run.started_at)),
-        ("until", f"{at(run.expires_at)}; then any node may reap it" if run.state == "running" else ""),
-        ("lock", run.held_lock or ""),
-        ("finished", at(run.finished_at)),
-        ("took", _took(run)),
-        ("exit", "" if run.exit_code is None else str(run.exit_code)),
-        ("output", "" if run.output else _why_no_output(run)),
-    ]
-    return [(name, value) for name, value in shown if value]
-
-
-def _why_no_output(run: Run) -> str:
-    if run.state == "running":
-        return "none yet: it is kept when the run ends, as the job's keep_output says"
-    if run.output is not None:
-        return "none: the command printed nothing"
-    if run.state == "completed":
-        return 'not kept: of a run that completed only keep_output = "always" keeps it'
-    return 'not kept: the run was reaped, or its job has keep_output = "never"'
-
-
-def _record(run: Run) -> dict[str, object]:
-    """The run's columns for `--json`."""
-    values = {key: getattr(run, key) for key in _KEYS}
-    return {key: utc(value) if isinstance(value, datetime) else value for key, value in values.items()}
-
-
-@contextmanager
-def ledger_of(schedule: Schedule, dsn: str | None) -> Iterator[Ledger]:
-    """The ledger of the schedule's namespace, for a look by hand. Raises CronledgerError."""
-    link, _ = connect(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
-    try:
-        yield open_for(link, schedule, "")
-    finally:
-        link.close()
+    return f"{run.state} {at}" + (f": {run.failure_reason}" if run.failure_reason else f" in {took(run)}")
