@@ -87,6 +87,13 @@ def test_colour_can_be_refused(
     assert "\x1b" not in "".join(screen)
 
 
+def test_import_does_not_drive_the_terminal(tmp_path: Path, cron_environment: dict[str, str]) -> None:
+    """A control character of a crontab reaches a schedule's file, but no terminal."""
+    (tmp_path / "tab").write_text("5 * * * * echo \x9b2J\n")
+    screen = at_terminal(80, "import", "tab", folder=tmp_path, environment=cron_environment, variables={})
+    assert 'command = "echo \\x9b2J"' in screen
+
+
 def test_pipe_gets_no_colour_even_when_forced(sqlite: Database, run: Run) -> None:
     """Off a terminal nothing is coloured, wrapped or cut, whatever the environment says."""
     failed(sqlite, 0, reason="long " * 40)

@@ -49,7 +49,8 @@ def history(
     read = _schedule(schedule)
     with ledger_of(read, dsn) as ledger:
         now = ledger.clock.now()
-        runs = look.history(ledger, job=job, limit=limit, failed=failed, started_after=now - window if window else None)
+        started_after = None if window is None else now - window
+        runs = look.history(ledger, job=job, limit=limit, failed=failed, started_after=started_after)
         if job and not runs:
             _see_that_it_is_known(job, read, ledger)
     if json:

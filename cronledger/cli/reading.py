@@ -15,7 +15,7 @@ from cronledger.cli.opening import find_schedule
 from cronledger.cli.parameters import AsJson, SchedulePath, start_of
 from cronledger.cli.tables import print_json, put
 from cronledger.errors import Mistake, ScheduleRefused, UsageError
-from cronledger.events import one_line
+from cronledger.events import harmless, one_line
 from cronledger.schedule import Schedule, load
 
 
@@ -105,9 +105,11 @@ def import_crontab(
     for remark in conversion.remarks:
         typer.echo(str(remark), err=True)
     if conversion.toml:
+        toml = conversion.toml.removesuffix("\n")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as TOML is, whatever the locale
-        put(conversion.toml.removesuffix("\n"))
+            toml = harmless(toml) if sys.stdout.isatty() else toml
+        put(toml)
     raise typer.Exit(1 if conversion.left_out or not conversion.toml else 0)
 
 
