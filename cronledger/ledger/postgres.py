@@ -13,9 +13,13 @@ from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Uns
 from cronledger.ledger.dsn import Dsn
 
 # SQLSTATEs: PostgreSQL manual, appendix A. A class stands for all of its codes.
-_LOST = ("08", "57P", "53300", "58")
+_LOST = ("08", "25P03", "25P04", "57P", "53300", "58")
 _AGAIN = ("40001", "40P01", "55P03", "57014")
-_PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
+# FATALs of a refused connection that pass: of PostgreSQL, then of pgbouncer.
+_PASSING = (
+    *("the database system is", "too many", "remaining connection slots", "terminating connection"),
+    *("cannot connect to server", "login has been failing", "no more connections", "timeout"),
+)
 
 # One message with the statement it bounds: it ends with the statement's own transaction and leaves no state behind.
 _BOUNDS = (
@@ -124,12 +128,12 @@ class Postgres:
         state, text = error.sqlstate or "", error.diag.message_primary or str(error)
         if state.startswith(_AGAIN):
             raise Again(text) from None
-        if not state or state.startswith(_LOST):
+        if state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
             self.close()
             raise Lost(text) from None
         if state in ("23505", "42P07", "42701", "42710"):
             raise Duplicate(text) from None
-        if state.startswith("22"):
+        if state.startswith("22") or (not state and isinstance(error, psycopg.DataError)):
             raise Unstorable(text) from None
         if state in ("42P01", "42703", "3F000"):
             raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
