@@ -2,7 +2,7 @@
 
 import pytest
 
-from cronledger.cronlines import Reading
+from cronledger.crontab.lines import Reading
 
 
 def read(text: str) -> Reading:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from launching import PATH, ROOT, finish, in_child, outcome, start
 
-from cronledger import ending, process
+from cronledger import process
 from cronledger.clock import elapsed
-from cronledger.command import Commands, Outcome
+from cronledger.command import Commands, Outcome, ending
 from cronledger.masking import Mask
 
 RUN = "0190b6d2-ending"

@@ -49,8 +49,10 @@ LINES = [
             holder=holder("reports:build", "2026-11-29T22:00", "2026-11-29T22:00:01"),
             lock="warehouse",
         ),
-        "2026-11-30T03:30:00+01:00 stood down loads:eu: lock warehouse held by reports:build,"
-        " run of 2026-11-29 22:00 on web2",
+        (
+            "2026-11-30T03:30:00+01:00 stood down loads:eu: lock warehouse held by reports:build,"
+            " run of 2026-11-29 22:00 on web2"
+        ),
     ),
     (
         StoodDown(

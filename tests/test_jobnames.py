@@ -2,7 +2,7 @@
 
 import pytest
 
-from cronledger.jobnames import name_after, unique
+from cronledger.crontab.names import name_after, unique
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Where in a TOML text each key stands."""
 
-from cronledger.toml_lines import key_lines
+from cronledger.schedule.toml_lines import key_lines
 
 
 def test_the_line_of_a_key_is_right_however_it_is_written() -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from cronledger.cron import Cron, Refused, parse, quoted
-from cronledger.zones import zone
+from cronledger.schedule.zones import zone
 
 Reader = Callable[[Any], Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
-from cronledger.ending import SETTLING, Groups, Outcome, Run
+from cronledger.command.ending import SETTLING, Groups, Outcome, Run
 from cronledger.events import duration, tail
 from cronledger.masking import Mask, Stream, Tail
 

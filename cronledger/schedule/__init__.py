@@ -9,13 +9,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cronledger import env_file, values
 from cronledger.cron import Cron
 from cronledger.errors import EnvironmentMissing
-from cronledger.source import Source
-from cronledger.toml_lines import Where
-from cronledger.values import Reader, is_name, parse_duration
-from cronledger.zones import LOCAL
+from cronledger.schedule import env_file, values
+from cronledger.schedule.source import Source
+from cronledger.schedule.toml_lines import Where
+from cronledger.schedule.values import Reader, is_name, parse_duration
+from cronledger.schedule.zones import LOCAL
 
 __all__ = ["LOCAL", "Job", "Schedule", "absolute", "anyone_may_write", "is_name", "load", "parse_duration"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cronledger import cron
 from cronledger.events import one_line
-from cronledger.zones import zone
+from cronledger.schedule.zones import zone
 
 MOST_BYTES = 131_071  # of one argument or variable: MAX_ARG_STRLEN of execve(2), without its NUL
 

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from cronledger.cron import Refused, quoted
 from cronledger.errors import Mistake, ScheduleRefused
-from cronledger.toml_lines import Where, key_lines
-from cronledger.values import Reader, is_name
+from cronledger.schedule.toml_lines import Where, key_lines
+from cronledger.schedule.values import Reader, is_name
 
 _BOM = b"\xef\xbb\xbf"
 _LATER = ("every", "lease", "catch_up", "scope", "retries", "retry_delay", "on_failure", "on_recovery")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import tomli_w
 
-from cronledger.cronlines import Entry, Reading, Remark
+from cronledger.crontab.lines import Entry, Reading, Remark
+from cronledger.crontab.names import name_after, unique
 from cronledger.events import one_line
-from cronledger.jobnames import name_after, unique
 
 STALE_AFTER = "24h"  # cron knows no limit; a run that takes longer than a day is taken for dead
 

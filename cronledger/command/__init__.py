@@ -18,10 +18,10 @@ from types import TracebackType
 
 from cronledger import process
 from cronledger.clock import elapsed
-from cronledger.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run
+from cronledger.command.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run
+from cronledger.command.places import Places
+from cronledger.command.started import Pipe, Started
 from cronledger.masking import Mask
-from cronledger.places import Places
-from cronledger.started import Pipe, Started
 
 __all__ = ["Commands", "Outcome", "missing"]
 
