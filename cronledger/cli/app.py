@@ -1,6 +1,5 @@
 """The commands, gathered; what they raise becomes a line and an exit status."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -87,7 +86,4 @@ def run_app(wall_seconds: float, wall_read_at: float) -> int:
     except CronledgerError as error:
         sys.stderr.write(f"{complaint(error)}\n")
         return error.exit_status
-    except BrokenPipeError:
-        # The reader has seen enough (history | head); the interpreter must not find the pipe broken once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0

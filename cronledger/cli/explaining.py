@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from cronledger import check, cron
-from cronledger.cli.opening import find_schedule
+from cronledger.cli.opening import find_schedule, job_of
 from cronledger.cli.parameters import AsJson, SchedulePath, start_of
 from cronledger.cli.tables import moment, print_fields, print_json
 from cronledger.cron import Cron, CronError
-from cronledger.errors import CronledgerError, UsageError
+from cronledger.errors import UsageError
 from cronledger.events import utc
 from cronledger.schedule import LOCAL, Job, Schedule, is_name, load
 from cronledger.words import describe
@@ -41,7 +41,7 @@ def explain(
         cronledger explain sessions:prune
     """
     now = start_of(context).wall
-    explained = _job(asked, load(find_schedule(schedule))) if is_name(asked) else _expression(asked, schedule)
+    explained = _of_job(asked, load(find_schedule(schedule))) if is_name(asked) else _of_expression(asked, schedule)
     next_at = list(islice(explained.cron.upcoming(now, explained.zone), _NEXT))
     found = explained.warnings(now)
     if json:
@@ -115,7 +115,7 @@ def _job_at(parsed: Cron, zone: tzinfo) -> Job:
     )
 
 
-def _expression(text: str, option: str | None) -> _Explained:
+def _of_expression(text: str, option: str | None) -> _Explained:
     """In the zone of the schedule, if there is one. Raises UsageError for what is none."""
     try:
         parsed = cron.parse(text)
@@ -127,18 +127,6 @@ def _expression(text: str, option: str | None) -> _Explained:
     return _Explained(parsed, load(path).zone, has_schedule=True)
 
 
-def _job(name: str, schedule: Schedule) -> _Explained:
-    for job in schedule.jobs:
-        if job.name == name:
-            return _Explained(job.cron, job.zone, has_schedule=True, job=job)
-    raise unknown_job(name, {job.name for job in schedule.jobs}, f"in {schedule.path}")
-
-
-def unknown_job(name: str, names: set[str], where: str) -> CronledgerError:
-    """The error for a job that is not there, which names the nearest of `names`."""
-    from difflib import get_close_matches
-
-    spelled = {one.lower(): one for one in sorted(names)}
-    near = get_close_matches(name.lower(), spelled, 1)
-    hint = f"did you mean {spelled[near[0]]}?" if near else "`cronledger list` shows the jobs"
-    return CronledgerError(f"there is no job {name} {where}; {hint}")
+def _of_job(name: str, schedule: Schedule) -> _Explained:
+    job = job_of(schedule, name)
+    return _Explained(job.cron, job.zone, has_schedule=True, job=job)

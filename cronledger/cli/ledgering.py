@@ -10,17 +10,24 @@ from typing import Annotated
 
 import typer
 
-from cronledger.cli.opening import Environment, connect, find_dsn, find_schedule, node_name, open_for
+from cronledger.cli.opening import (
+    BY_HAND,
+    Environment,
+    connect,
+    duration_of,
+    find_dsn,
+    find_schedule,
+    node_name,
+    open_for,
+)
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
 from cronledger.cli.tables import print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import Reaped, duration, utc
 from cronledger.ledger import look, open_link, schema
 from cronledger.masking import Mask
-from cronledger.schedule import Schedule, load, parse_duration
+from cronledger.schedule import Schedule, load
 
-BY_HAND = 5.0
-"""Seconds of patience with the ledger for a command that somebody waits for."""
 LONG_WORK = 3600.0
 
 
@@ -198,10 +205,7 @@ def prune(
 
 
 def _at_least_a_day(older_than: str) -> timedelta:
-    try:
-        window = parse_duration(older_than)
-    except ValueError as error:
-        raise UsageError(f"--older-than {older_than}: {error}") from None
+    window = duration_of("--older-than", older_than)
     if window < timedelta(days=1):
         raise UsageError(f"--older-than {older_than}: runs younger than a day are never pruned; write 1d or more")
     return window

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cronledger import process
 from cronledger.errors import CronledgerError, ScheduleRefused, UsageError
@@ -12,7 +12,10 @@ from cronledger.ledger import Ledger, open_ledger, open_link
 from cronledger.ledger.dsn import Dsn, parse
 from cronledger.ledger.link import BUDGET, Link
 from cronledger.masking import Mask
-from cronledger.schedule import Schedule, anyone_may_write, is_name, load
+from cronledger.schedule import Job, Schedule, anyone_may_write, is_name, load, parse_duration
+
+BY_HAND = 5.0
+"""Seconds of patience with the ledger for a command that somebody waits for."""
 
 
 def find_schedule(option: str | None) -> str:
@@ -84,6 +87,32 @@ def open_for(link: Link, schedule: Schedule, node: str) -> Ledger:
     """The ledger of the schedule's namespace. Raises LedgerError."""
     own = process.own()
     return open_ledger(link, namespace=schedule.namespace, node=node, owner=own.text if own else "")
+
+
+def duration_of(option: str, text: str) -> timedelta:
+    """The duration that was given to `option`. Raises UsageError for what is none."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
+
+
+def job_of(schedule: Schedule, name: str) -> Job:
+    """The job of this name. Raises CronledgerError, which names the nearest one."""
+    for job in schedule.jobs:
+        if job.name == name:
+            return job
+    raise unknown_job(name, {job.name for job in schedule.jobs}, f"in {schedule.path}")
+
+
+def unknown_job(name: str, names: set[str], where: str) -> CronledgerError:
+    """The error for a job that is not there, which names the nearest of `names`."""
+    from difflib import get_close_matches
+
+    spelled = {one.lower(): one for one in sorted(names)}
+    near = get_close_matches(name.lower(), spelled, 1)
+    hint = f"did you mean {spelled[near[0]]}?" if near else "`cronledger list` shows the jobs"
+    return CronledgerError(f"there is no job {name} {where}; {hint}")
 
 
 def minute_of(text: str, schedule: Schedule) -> datetime:

@@ -9,17 +9,22 @@ from typing import Annotated
 
 import typer
 
-from cronledger.cli.explaining import unknown_job
-from cronledger.cli.opening import Environment, connect, find_dsn, find_schedule, open_for
+from cronledger.cli.opening import (
+    BY_HAND,
+    Environment,
+    connect,
+    duration_of,
+    find_dsn,
+    find_schedule,
+    open_for,
+    unknown_job,
+)
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import UsageError
 from cronledger.events import duration, harmless, local, utc
 from cronledger.ledger import Ledger, Run, look
-from cronledger.schedule import Schedule, load, parse_duration
-
-BY_HAND = 5.0
-"""Seconds of patience with the ledger for a command that somebody waits for."""
+from cronledger.schedule import Schedule, load
 
 _KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start")]
 
@@ -45,7 +50,7 @@ def history(
         cronledger history reports:build -n 100
         cronledger history --failed --since 1d
     """
-    window = _window(since)
+    window = None if since is None else duration_of("--since", since)
     read = _schedule(schedule)
     with ledger_of(read, dsn) as ledger:
         now = ledger.clock.now()
@@ -70,13 +75,6 @@ def _schedule(option: str | None) -> Schedule:
             " look at: name it by --schedule or CRONLEDGER_SCHEDULE"
         )
     return load(path)
-
-
-def _window(since: str | None) -> timedelta | None:
-    try:
-        return None if since is None else parse_duration(since)
-    except ValueError as error:
-        raise UsageError(f"--since {since}: {error}") from None
 
 
 def _see_that_it_is_known(job: str, schedule: Schedule, ledger: Ledger) -> None:

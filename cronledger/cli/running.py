@@ -7,15 +7,25 @@ from typing import Annotated
 import typer
 
 from cronledger.cli.lines import Lines
-from cronledger.cli.opening import Environment, connect, find_dsn, find_schedule, load_for_work, node_name, open_for
+from cronledger.cli.opening import (
+    Environment,
+    connect,
+    duration_of,
+    find_dsn,
+    find_schedule,
+    job_of,
+    load_for_work,
+    node_name,
+    open_for,
+)
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
 from cronledger.cli.tick import Printer, forwarded
 from cronledger.clock import elapsed
-from cronledger.errors import CannotStart, CronledgerError, UsageError
+from cronledger.errors import CannotStart, CronledgerError
 from cronledger.events import StoodDown
 from cronledger.flight import Flight
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew
-from cronledger.schedule import Job, Schedule, parse_duration
+from cronledger.schedule import Job, Schedule
 
 POLL = 1.0
 """Seconds between two tries to claim while `--wait` lasts."""
@@ -52,9 +62,9 @@ def run(
         cronledger run reports:build --wait 10m
     """
     start = start_of(context)
-    window = _wait_of(wait)
+    window = duration_of("--wait", wait) if wait else timedelta()
     read = load_for_work(find_schedule(schedule))
-    wanted = _job_of(read, job)
+    wanted = job_of(read, job)
     environment = Environment(read)
     link, mask = connect(find_dsn(dsn, read, environment))
     ledger = open_for(link, read, node_name(node))
@@ -72,23 +82,6 @@ def run(
                 failed |= printer.print_events(flight.events())
     link.close()
     raise typer.Exit(1 if failed else 0)
-
-
-def _wait_of(wait: str | None) -> timedelta:
-    try:
-        return parse_duration(wait) if wait else timedelta()
-    except ValueError as error:
-        raise UsageError(f"--wait {wait}: {error}") from None
-
-
-def _job_of(schedule: Schedule, name: str) -> Job:
-    if found := next((job for job in schedule.jobs if job.name == name), None):
-        return found
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [job.name for job in schedule.jobs], 1)
-    hint = f"did you mean {near[0]}?" if near else "`cronledger list` shows the jobs"
-    raise CronledgerError(f"no job {name} in {schedule.path}; {hint}")
 
 
 def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:

@@ -96,8 +96,11 @@ def _by_id(ledger: Ledger, part: str) -> list[Run]:
 
 
 def whole_run(ledger: Ledger, run: Run) -> Run:
-    """The run with its kept output."""
-    return ledger.read(ledger.link.send(_OUTPUT, {"id": run.id}).rows[0])
+    """The run with its kept output. Raises CronledgerError when it has just been pruned."""
+    rows = ledger.link.send(_OUTPUT, {"id": run.id}).rows
+    if not rows:
+        raise CronledgerError(f"run {run.id} of {run.job} was pruned in this moment")
+    return ledger.read(rows[0])
 
 
 def prune(ledger: Ledger, *, finished_before: datetime) -> int:
