@@ -1,0 +1,116 @@
+"""`run JOB`: by hand, through the ledger, its output as it comes."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Database
+from deployed import AT, Deployed, Run, complained
+
+Spawn = Callable[..., subprocess.Popen[str]]
+WaitFor = Callable[..., None]
+
+
+@pytest.fixture
+def deployed(database: Database, run: Run, tmp_path: Path) -> Deployed:
+    """On each kind of database."""
+    return Deployed(tmp_path, database, run).installed()
+
+
+@pytest.fixture
+def embedded(run: Run, tmp_path: Path) -> Deployed:
+    """On SQLite, for what is not about the database."""
+    return Deployed(tmp_path, Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), run).installed()
+
+
+def test_a_job_runs_by_hand(deployed: Deployed) -> None:
+    """Its output, then its event; a manual row that takes no slot; exit 0."""
+    deployed.write('name = "a"\ncommand = "echo out; echo err >&2"')
+    done = deployed.cli("run", "a")
+    assert re.fullmatch(rf"out\nerr\n{AT} ran a in \d\.\ds\n", done.stdout)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert deployed.rows("cause, state, node") == [("manual", "completed", "web1")]
+    assert "ran a in" in deployed.tick().stdout
+
+
+def test_a_failure_by_hand_exits_1(embedded: Deployed) -> None:
+    """And its reason is in the line, the object on stdout with --json, the output then on stderr."""
+    embedded.write('name = "a"\ncommand = "echo why; exit 3"')
+    done = embedded.cli("run", "a", "--json")
+    assert (done.stderr, done.returncode) == ("why\n", 1)
+    record = json.loads(done.stdout)
+    assert (record["event"], record["reason"], record["exit_code"]) == ("failed", "exit 3: why", 3)
+
+
+def test_output_comes_while_the_command_runs(embedded: Deployed, spawn: Spawn, tmp_path: Path) -> None:
+    """The first line is there before the command ends."""
+    embedded.write(f'name = "a"\ncommand = "echo first; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"')
+    running = spawn("run", "a", cwd=tmp_path, env=embedded.env)
+    assert running.stdout is not None
+    assert select.select([running.stdout], [], [], 30)[0]
+    assert os.read(running.stdout.fileno(), 100) == b"first\n"
+    (tmp_path / "go").touch()
+    assert running.communicate(timeout=30)[0].startswith("last\n")
+
+
+def test_a_run_that_bars_it_is_named_and_can_be_waited_for(
+    deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path
+) -> None:
+    """Without --wait exit 1 and who holds it; with it the run begins when the other one ends."""
+    deployed.write(f'name = "a"\ncommand = "while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"')
+    tick = spawn("tick", cwd=tmp_path, env=deployed.env)
+    wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
+    complained(deployed.cli("run", "a"), r"a does not run now: run of \d\d:\d\d still going on web1 for .*--wait 10m")
+    waiting = spawn("run", "a", "--wait", "1m", cwd=tmp_path, env=deployed.env)
+    (tmp_path / "go").touch()
+    assert tick.wait(30) == 0
+    out, err = waiting.communicate(timeout=30)
+    assert re.fullmatch(rf"{AT} ran a in \d\.\ds\n", out), err
+    assert sorted(deployed.rows("cause, state")) == [("manual", "completed"), ("schedule", "completed")]
+
+
+def test_an_interrupted_run_is_ended_and_settled(deployed: Deployed, spawn: Spawn, wait_for: WaitFor) -> None:
+    """Ctrl-C reaches the command's group, and the ledger knows how it ended."""
+    deployed.write('name = "a"\ncommand = "echo up; sleep 300"')
+    running = spawn("run", "a", cwd=deployed.folder, env=deployed.env)
+    wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert re.fullmatch(rf"up\n{AT} failed a in \d+\.\ds: ended by SIGINT to the tick: up\n", out)
+    assert (err, running.returncode) == ("", 1)
+    assert deployed.rows("state") == [("failed",)]
+
+
+def test_the_password_is_masked_live(deployed: Deployed) -> None:
+    """What the command prints of the DSN is masked as it comes."""
+    deployed.write('name = "a"\ncommand = "echo $CRONLEDGER_DSN"')
+    secret = deployed.dsn.split("://")[1].split("@")[0].partition(":")[2]
+    done = deployed.cli("run", "a")
+    assert done.returncode == 0
+    assert deployed.database.kind == "sqlite" or ("***" in done.stdout and secret not in done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "pattern", "status"),
+    [
+        (["report:build"], r"there is no job report:build in .*did you mean reports:build\?", 1),
+        (["reports:build", "--wait", "10"], "--wait 10: .*; write", 2),
+    ],
+)
+def test_what_cannot_be_meant_is_answered(embedded: Deployed, words: list[str], pattern: str, status: int) -> None:
+    """A near miss with the nearest job, a bare number with a duration."""
+    embedded.write('name = "reports:build"\ncommand = "true"')
+    complained(embedded.cli("run", *words), pattern, status=status)
+
+
+def test_a_command_that_is_not_here_is_not_claimed(embedded: Deployed) -> None:
+    """Named with its path, exit 1, no row."""
+    embedded.write('name = "a"\ncommand = ["bin/gone"]')
+    complained(embedded.cli("run", "a"), "a cannot start on this node: program .*/bin/gone is not there")
+    assert embedded.rows("id") == []
