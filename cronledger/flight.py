@@ -12,7 +12,6 @@ from cronledger.events import Event, Failed, Ran, Trouble, local, tail, utc
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.runs import SETTLE_WITHIN
 from cronledger.masking import Mask
-from cronledger.process import Owner
 from cronledger.schedule import Job, Schedule
 
 SETTLE_FOR = 600.0
@@ -90,15 +89,15 @@ class Flight:
         )
         flying.is_new = flying.pid is not None
 
-    def adopt(self, run: Run, owner: Owner) -> None:
-        """Watch a run whose tick, `owner`, died: wait for its end, or end it at its window."""
+    def adopt(self, run: Run, since: int) -> None:
+        """Watch a run whose tick died: wait for its end, or end it at its window. See process.lives for `since`."""
         self._flying[run.id] = _Flying(run, "never", run.pid)
         self._commands.adopt(
             run.id,
             run.pid,
             run.pid_start,
             run.id,
-            since=owner.start,
+            since=since,
             deadline=self._ledger.clock.reached(run.started_at + run.window),
             window=run.window,
         )

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from cronledger import process
 from cronledger.command import missing
-from cronledger.events import StoodDown, duration, local, utc
+from cronledger.events import StoodDown, local, utc
+from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.look import run_of_slot
 from cronledger.schedule import Job, Schedule
-from cronledger.tick import died_here
 
 Planned = tuple[str, dict[str, object]]
 
@@ -49,14 +48,12 @@ def _planned(would: str, job: str, due_at: datetime, why: str) -> Planned:
 
 
 def _of_running(ledger: Ledger, run: Run) -> tuple[str, str]:
-    owner = process.Owner.parse(run.owner)
-    if run.expires_at <= ledger.clock.now():
-        return "reap", f"window of {duration(round(run.window.total_seconds() * 1000))} over"
-    if owner is None or not died_here(owner):
-        return "", ""
-    if process.lives(run.pid, run.pid_start, run.id, owner.start):
-        return "adopt", "its tick is gone, but it lives on"
-    return "reap", "its tick is gone"
+    match fate_of(ledger, run):
+        case Dead(why):
+            return "reap", why
+        case Orphan():
+            return "adopt", "its tick is gone, but it lives on"
+    return "", ""
 
 
 def _of_due(

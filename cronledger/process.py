@@ -63,6 +63,11 @@ def own(proc: str = PROC) -> Owner | None:
     return None if start is None else Owner(boot, namespace, os.getpid(), start)
 
 
+def ticks(moment: float) -> int:
+    """A moment of `clock.elapsed()` in the unit of start times."""
+    return int(moment * os.sysconf("SC_CLK_TCK"))
+
+
 def start_time(pid: int, proc: str = PROC) -> int | None:
     """When `pid` started; None when there is no such process or it cannot be read. A zombie has one."""
     try:
@@ -73,13 +78,15 @@ def start_time(pid: int, proc: str = PROC) -> int | None:
 
 
 def lives(pid: int | None, start: int | None, run_id: str, since: int, proc: str = PROC) -> bool:
-    """Whether anything of a run lives whose tick, started at `since`, is dead; True when it cannot be told.
+    """Whether anything of a run lives whose tick is dead; True when it cannot be told.
 
     Of a recorded command: itself, its process group or its session. Else any process that carries CRONLEDGER_RUN_ID or
-    whose environment may not be read. Nothing that started before its tick is of the run.
+    whose environment may not be read. Nothing that started before the command, or before `since`, is of the run.
     """
     if not _shows_all(proc):
         return True
+    if pid is not None and start is not None:
+        since = start
     # What forks and ends between the listing and the reading escapes one look.
     return any(_seen(pid, start, run_id, since, proc) for _ in range(2))
 

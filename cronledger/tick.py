@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from signal import Signals
 from typing import TYPE_CHECKING
 
-from cronledger import process
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerUnreachable
-from cronledger.events import Event, Reaped, StoodDown, Trouble, duration
+from cronledger.events import Event, Reaped, StoodDown, Trouble
+from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run
 from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
@@ -86,15 +86,11 @@ class Tick:
         return self._flight
 
     def _reap(self, run: Run) -> Iterator[Event]:
-        owner = process.Owner.parse(run.owner)
-        if run.expires_at <= self._ledger.clock.now():
-            window = duration(round(run.window.total_seconds() * 1000))
-            yield from self._reaped(run, f"window of {window} over")
-        elif owner is not None and died_here(owner):
-            if not process.lives(run.pid, run.pid_start, run.id, owner.start):
-                yield from self._reaped(run, "its tick is gone")
-            elif self._ledger.adopt(run):
-                self.flight().adopt(run, owner)
+        match fate_of(self._ledger, run):
+            case Dead(why):
+                yield from self._reaped(run, why)
+            case Orphan(since) if self._ledger.adopt(run):
+                self.flight().adopt(run, since)
 
     def _reaped(self, run: Run, why: str) -> Iterator[Event]:
         if self._ledger.reap(run, why):
@@ -145,9 +141,3 @@ class Tick:
     def _stood_down(self, job: Job, holder: Run) -> StoodDown:
         at, node = self._ledger.clock.now(), self._ledger.node
         return StoodDown(at=at, job=job.name, due_at=self._due_at, node=node, holder=holder.holder(), lock=job.lock)
-
-
-def died_here(owner: process.Owner) -> bool:
-    """Whether `owner` was a tick of this boot and PID namespace, and is gone. Of others nothing can be concluded."""
-    own = process.own()
-    return own is not None and own.same_machine(owner) and not owner.is_alive()

@@ -165,6 +165,30 @@ def test_an_orphan_is_adopted_and_settled_by_the_next_tick(
     assert deployed.rows("state") == [("failed",)]
 
 
+@pytest.mark.parametrize("recorded", [True, False], ids=["pid recorded", "killed before the pid was recorded"])
+def test_an_adopter_that_dies_is_succeeded(
+    deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path, recorded: bool
+) -> None:
+    """However many ticks die in turn, a run that lives is adopted, never reaped, and its job never runs beside it."""
+    deployed.write(f'name = "slow"\ncommand = "while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"')
+    tick = spawn("tick", cwd=tmp_path, env=deployed.env)
+    wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
+    if not recorded:
+        deployed.database.sql("UPDATE cronledger_runs SET pid = NULL, pid_start = NULL")
+    for _ in range(3):
+        before = deployed.rows("owner")
+        tick.kill()
+        tick.wait(30)
+        tick = spawn("tick", "--at", "2026-01-05T10:00", cwd=tmp_path, env=deployed.env)
+        wait_for(lambda before=before: deployed.rows("owner") != before)
+    (tmp_path / "go").touch()
+    out, err = tick.communicate(timeout=30)
+    lines = [line.split(" ", 1)[1] for line in out.splitlines()]
+    assert re.fullmatch(r"stood down slow: run of .* still going on web1 for .*", lines[0]), lines
+    assert re.fullmatch(r"failed slow in \d+\.\ds: its tick died; how it ended is unknown", lines[1]), lines
+    assert (len(lines), err, deployed.rows("state")) == (2, "", [("failed",)])
+
+
 def test_a_run_that_ends_after_it_was_reaped_has_its_own_line(
     deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path
 ) -> None:

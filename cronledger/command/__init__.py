@@ -150,7 +150,7 @@ class Commands:
         deadline: float,
         window: timedelta,
     ) -> None:
-        """Watches a run whose tick, started at `since` (proc(5), field 22 of stat), died; ends it at its deadline."""
+        """Watches a run whose tick died; ends it at its deadline. See `process.lives` for `since`."""
         self._add(key, Adopted(pid, start, run_id, since=since, deadline=deadline, window=window))
         self._look_at = 0.0
 

@@ -1,0 +1,41 @@
+"""What has become of a run that the ledger has as running: dead, orphaned, or nobody's business here."""
+
+from dataclasses import dataclass
+
+from cronledger import process
+from cronledger.events import duration
+from cronledger.ledger import Ledger, Run
+
+CLOCK_MARGIN = 120.0
+"""Seconds by which a database's clock may have been set, or be another one since a fail-over, while a run is going."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """To be reaped, for this reason."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Its tick died on this node, but something of it lives: to be adopted. See process.lives for `since`."""
+
+    since: int
+
+
+def fate_of(ledger: Ledger, run: Run) -> Dead | Orphan | None:
+    """The fate of a running run, by the database's clock and what this node can see of it.
+
+    Only of a tick of this boot and PID namespace anything can be concluded; of others only `expires_at` counts.
+    """
+    if run.expires_at <= ledger.clock.now():
+        return Dead(f"window of {duration(round(run.window.total_seconds() * 1000))} over")
+    theirs, own = process.Owner.parse(run.owner), process.own()
+    if theirs is None or own is None or not own.same_machine(theirs) or theirs.is_alive():
+        return None
+    # From the row, not from the owner: that may be an adopter, younger than the command.
+    since = process.ticks(ledger.clock.reached(run.started_at) - CLOCK_MARGIN)
+    if process.lives(run.pid, run.pid_start, run.id, since):
+        return Orphan(since)
+    return Dead("its tick is gone")
