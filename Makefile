@@ -12,7 +12,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' cronledger/__init__.py)
 NAME = cronledger-$(VERSION)
 
-.PHONY: help demo test lint bench man install uninstall dist clean
+.PHONY: help demo test torture lint bench man install uninstall dist clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -29,6 +29,9 @@ demo: $(READY) ## run the example schedule on an SQLite ledger in .demo, and sho
 
 test: $(READY) ## run all tests, on PostgreSQL, MariaDB and SQLite, and under cron (ARGS="-k tick")
 	$(BIN)/pytest $(ARGS)
+
+torture: $(READY) ## inflict faults on real servers for half an hour, and count what came of it (ARGS="-k cut")
+	$(BIN)/pytest -o python_files='fault_*.py' -o testpaths=tests/torture $(ARGS)
 
 lint: $(READY) ## check style, types, the direction of imports and the manual pages
 	$(BIN)/ruff check .

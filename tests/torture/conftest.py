@@ -1,0 +1,50 @@
+"""The tally of all that was inflicted, printed at the end: the last three columns must be 0."""
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+
+import pytest
+
+
+@dataclass(slots=True)
+class Tally:
+    """One fault on one database. `lost` counts runs of which neither row nor line says how they ended."""
+
+    fault: str
+    database: str
+    inflicted: int = 0
+    expected: int = 0
+    seen: int = 0
+    doubles: int = 0
+    lost: int = 0
+    running: int = 0
+
+    def holds(self) -> None:
+        """Fail the test unless nothing ran twice, nothing was lost track of, and no row is left running."""
+        assert (self.doubles, self.lost, self.running) == (0, 0, 0), self
+        assert self.seen <= self.expected, self
+        assert self.inflicted > 0, self
+
+
+TALLIES = pytest.StashKey[list[Tally]]()
+TITLES = ("fault", "database", "inflicted", "expected", "seen", "doubles", "lost track of", "left running")
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """The tally of this test; named after its first words, kept whatever comes of it."""
+    database = str(getattr(request.node, "callspec", None) and request.node.callspec.id or "")
+    row = Tally((request.function.__doc__ or request.node.name).strip().splitlines()[0].rstrip("."), database)
+    request.config.stash.setdefault(TALLIES, []).append(row)
+    yield row
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    rows = [TITLES, *(tuple(map(str, astuple(row))) for row in config.stash.get(TALLIES, []))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        terminalreporter.write_line("  ".join(cells))
