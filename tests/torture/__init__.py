@@ -1,0 +1,1 @@
+"""What breaks things for real, and counts what came of it."""
