@@ -1,6 +1,5 @@
 """The tally of all that was inflicted, printed at the end: the last three columns must be 0."""
 
-from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 import pytest
@@ -31,12 +30,12 @@ TITLES = ("fault", "database", "inflicted", "expected", "seen", "doubles", "lost
 
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+def tally(request: pytest.FixtureRequest) -> Tally:
     """The tally of this test; named after its first words, kept whatever comes of it."""
-    database = str(getattr(request.node, "callspec", None) and request.node.callspec.id or "")
+    database = request.node.callspec.id if hasattr(request.node, "callspec") else ""
     row = Tally((request.function.__doc__ or request.node.name).strip().splitlines()[0].rstrip("."), database)
     request.config.stash.setdefault(TALLIES, []).append(row)
-    yield row
+    return row
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
