@@ -154,7 +154,7 @@ def _install_table(link: Link, table: Table) -> Iterator[str]:
             )
     indexes = {row["name"] for row in link.send(link.dialect.indexes, {"table": table.name}).rows}
     for name, columns in table.indexes:
-        if name not in indexes and _define(link, _create_index(table, name, columns)):
+        if name not in indexes and _define(link, _create_index(table, name, columns)) and there:
             yield f"created index {name}"
 
 
