@@ -26,6 +26,9 @@ from cronledger.events import duration, harmless, local, utc
 from cronledger.ledger import Ledger, Run, look
 from cronledger.schedule import Schedule, load
 
+LOOKS = 60.0
+"""Seconds for all looks together, once the ledger has answered: `list` takes one for each job."""
+
 _KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start")]
 
 
@@ -179,6 +182,8 @@ def ledger_of(schedule: Schedule, dsn: str | None) -> Iterator[Ledger]:
     """The ledger of the schedule's namespace, for a look by hand. Raises CronledgerError."""
     link, _ = connect(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
     try:
-        yield open_for(link, schedule, "")
+        ledger = open_for(link, schedule, "")
+        link.extend(LOOKS)
+        yield ledger
     finally:
         link.close()

@@ -96,6 +96,10 @@ class Link:
         safe = one_line(self._mask.text(text))
         return safe if len(safe) <= self.longest else safe[: self.longest] + "…"
 
+    def extend(self, seconds: float) -> None:
+        """Give the calls to come `seconds` more."""
+        self._left += seconds
+
     def rest(self, idle: float) -> None:
         """Close the connection when it has not been used for `idle` seconds."""
         if self.dialect.is_open and elapsed() - self._used_at >= idle:

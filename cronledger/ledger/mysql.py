@@ -144,6 +144,11 @@ class Mysql:
     def _understand(self, error: pymysql.Error) -> NoReturn:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         text = str(error.args[1]) if len(error.args) > 1 and error.args[1] else str(error)
+        if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+            raise LedgerError(
+                f"the ledger's server shows a certificate that is not accepted ({text}); check ssl_ca in the DSN, or write"
+                " ssl_verify_identity=false there if the certificate does not name the host"
+            ) from None
         if number in _AGAIN:
             raise Again(text) from None
         if number in _LOST or 2000 <= number < 3000:
