@@ -146,8 +146,8 @@ class Mysql:
         text = str(error.args[1]) if len(error.args) > 1 and error.args[1] else str(error)
         if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
             raise LedgerError(
-                f"the ledger's server shows a certificate that is not accepted ({text}); check ssl_ca in the DSN, or write"
-                " ssl_verify_identity=false there if the certificate does not name the host"
+                f"the ledger's server shows a certificate that is not accepted ({text}); check ssl_ca in the DSN, or"
+                " write ssl_verify_identity=false there if the certificate does not name the host"
             ) from None
         if number in _AGAIN:
             raise Again(text) from None
