@@ -38,7 +38,7 @@ class Guard:
         """Return when all is gone."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 def guard(folder: Path, *others: Path) -> None:
