@@ -1,0 +1,18 @@
+"""The connection of a tick, broken at some of its chunks: a quick selection of `make torture`."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Database
+from torture.conftest import Tally
+from torture.cuts import cut_here_and_there
+from torture.stages import SERVERS, Stages
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_cut(database: Database, cron_environment: dict[str, str], tmp_path: Path) -> None:
+    """The line cut while a tick runs, reaps, adopts, stands down or settles: once each, as if nothing had happened."""
+    tally = Tally("line cut", database.kind)
+    with Stages(database, tmp_path, cron_environment) as stages:
+        cut_here_and_there(stages, tally)
+    tally.holds()

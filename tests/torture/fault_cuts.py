@@ -1,0 +1,30 @@
+"""The connection of a tick, broken at every chunk in turn."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Database
+
+from torture.conftest import Tally
+from torture.cuts import SCENARIOS, cut_everywhere
+from torture.stages import SERVERS, Stages
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_cut(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally, name: str) -> None:
+    """The line cut at every chunk of a tick, delivered or not: it runs, reaps, adopts, stands down, settles once."""
+    tally.fault, tally.database = f"line cut at every chunk while a tick {name.replace('_', ' ')}", database.kind
+    with Stages(database, tmp_path, cron_environment) as stages:
+        cut_everywhere(stages, name, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+@pytest.mark.parametrize("name", ["runs", "reaps", "adopts"])
+def test_mute(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally, name: str) -> None:
+    """The line gone silent at every chunk of a tick, delivered or not: the tick gives it up and makes it anew."""
+    tally.fault, tally.database = f"line mute from every chunk while a tick {name}", database.kind
+    with Stages(database, tmp_path, cron_environment) as stages:
+        cut_everywhere(stages, name, tally, "mute")
+    tally.holds()

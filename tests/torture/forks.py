@@ -1,0 +1,150 @@
+"""Ticks one by one, each a process of its own, forked from a program that has imported all: milliseconds, not tenths.
+
+python tests/torture/forks.py   reads one JSON object per line from stdin and answers each by one
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a tick ended. `status` is negative where a signal killed it; `events` are what it said, by --json."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Ticking:
+    """A tick that goes on."""
+
+    def __init__(self, forks: "Forks", pid: int, files: tuple[Path, Path]) -> None:
+        self.pid, self._forks, self._files = pid, forks, files
+        self._ended: Ended | None = None
+
+    def send(self, signum: int) -> None:
+        """Signal it. Until `wait` it keeps its pid, dead or alive."""
+        if self._ended is None:
+            os.kill(self.pid, signum)
+
+    def wait(self, timeout: float = 60.0) -> Ended:
+        """How it ended; AssertionError when it does not within `timeout` seconds."""
+        if self._ended is None:
+            exited = os.pidfd_open(self.pid)
+            try:
+                over = bool(select.select([exited], [], [], timeout)[0])
+            finally:
+                os.close(exited)
+            assert over, f"the tick {self.pid} did not end within {timeout:g} s"
+            status = self._forks.ask({"reap": self.pid})
+            self._ended = Ended(status, *(file.read_text() for file in self._files))
+        return self._ended
+
+
+class Forks:
+    """The program that forks them, from the tests' side. Use as a context manager; threads may share it."""
+
+    def __init__(self, env: Mapping[str, str], *prefix: str) -> None:
+        """`prefix`: a command that starts it, such as `unshare --mount`."""
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def __enter__(self) -> "Forks":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.communicate(timeout=30)
+
+    def ask(self, question: dict[str, object]) -> int:
+        """The program's answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            return int(json.loads(self._process.stdout.readline()))
+
+    def start(self, arguments: list[str], folder: Path, *, window: float | None = None, uid: int = 0) -> Ticking:
+        """`cronledger tick ARGUMENTS` in `folder`. `window`: seconds in place of each stale_after. `uid`: as whom."""
+        with self._lock:
+            self._number += 1
+            files = folder / f"out.{self._number}", folder / f"err.{self._number}"
+        named = {"out": str(files[0]), "err": str(files[1]), "folder": str(folder)}
+        pid = self.ask({"arguments": arguments, "window": window, "uid": uid} | named)
+        return Ticking(self, pid, files)
+
+
+def main() -> None:
+    """The program."""
+    sys.path.insert(0, str(TESTS))
+    import ticks  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "reap" in asked:
+            _, status = os.waitpid(asked["reap"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = _fork(asked)
+        os.write(1, f"{answer}\n".encode())
+
+
+def _fork(asked: dict[str, Any]) -> int:
+    opened = [os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for name in ("out", "err")]
+    pid = os.fork()
+    if pid == 0:
+        status = 99  # an exception that nobody caught
+        try:
+            os.setsid()
+            for descriptor, where in zip((0, 1, 2), (os.open(os.devnull, os.O_RDONLY), *opened), strict=True):
+                os.dup2(where, descriptor)
+            os.closerange(3, 64)
+            os.chdir(asked["folder"])
+            status = _tick(asked)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            os._exit(status)
+    for descriptor in opened:
+        os.close(descriptor)
+    return pid
+
+
+def _tick(asked: dict[str, Any]) -> int:
+    from datetime import timedelta
+
+    import ticks
+
+    if asked["window"] is not None:
+        ticks._shorten(timedelta(seconds=asked["window"]))
+    if asked["uid"]:
+        os.setgroups([])
+        os.setresgid(asked["uid"], asked["uid"], asked["uid"])
+        os.setresuid(asked["uid"], asked["uid"], asked["uid"])
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else its own /proc is root's, as exec would undo
+    return ticks._tick(asked["arguments"])
+
+
+if __name__ == "__main__":
+    main()
