@@ -8,7 +8,7 @@ from typing import Any
 from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
 from cronledger.errors import LedgerError
-from cronledger.events import Event, Failed, Ran, Trouble, local, tail, utc
+from cronledger.events import Event, Failed, Ran, Trouble, duration, local, tail, utc
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.runs import SETTLE_WITHIN
 from cronledger.masking import Mask
@@ -83,6 +83,10 @@ class Flight:
         named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
         env = {**environment, **job.env, **named, "CRONLEDGER_DUE_AT": utc(run.due_at)}
         deadline = self._ledger.clock.reached(run.started_at + run.window)
+        if elapsed() >= deadline:  # frozen since the claim: others may have reaped it, and started the next one
+            why = f"not started: its window of {duration(round(run.window.total_seconds() * 1000))} was over"
+            self._endings.append(_Ending(run, Outcome(None, why, 0, ""), elapsed(), job.keep_output))
+            return
         flying = self._flying[run.id] = _Flying(run, job.keep_output)
         flying.pid = self._commands.start(
             run.id, job.argv, job.cwd, env, deadline=deadline, window=run.window, live=live
