@@ -1,0 +1,255 @@
+"""Histories of a few ticks, and what must hold in each of them at every step."""
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from cronledger.clock import Clock
+from cronledger.events import Failed, Ran, Reaped, StoodDown, Trouble
+from cronledger.ledger import Ledger, schema
+from cronledger.ledger.link import Link
+from cronledger.ledger.sqlite import Sqlite
+from cronledger.masking import Mask
+from cronledger.tick import Tick
+from torture.world import PROCESS, WINDOW, ZERO, Actor, Choose, Commands, SharedSqlite, Violation, World, here
+
+JOBS = (("a", "warehouse", ""), ("b", "warehouse", ""), ("c", "", ""), ("d", "", "overlap"))
+"""Name, lock, overlap."""
+Jobs = tuple[tuple[str, str, str], ...]
+Plan = tuple[str, int, Jobs]
+"""The node and the minute of a tick, and what is due then."""
+LATE = "after it was reaped"
+MINUTE = timedelta(minutes=1)
+COLUMNS = ("id", "namespace", "job", "due_at", "state", "active_job", "held_lock", "owner", "expires_at", "pid")
+ROWS = f"SELECT {', '.join((*COLUMNS, 'pid_start, updated_at, token, failure_reason'))} FROM cronledger_runs"
+FOREIGN = """
+INSERT INTO cronledger_runs SELECT 'foreign', 'else', 'c', '', '2026-11-30 02:15:00.000000', 'running', 'c',
+    'warehouse', 'schedule', 'web9', 'web9/1/9/9', NULL, NULL, '2026-11-30 02:15:00.000000',
+    '2199-01-01 00:00:00.000000', NULL, NULL, NULL, NULL, NULL, 't', '', '';
+INSERT INTO cronledger_jobs VALUES ('else', 'c', '', '2026-01-01 00:00:00.000000', 't', '', ''),
+    ('app', 'e', '', '2026-01-01 00:00:00.000000', 't', '', ''),
+    ('app', 'c', 'web9', '2026-01-01 00:00:00.000000', 't', '', ''), ('app', 'b', '', NULL, '', '', '')
+"""
+"""What others, and later programs, may keep there; and a job of ours that never stood down."""
+OTHERS = "SELECT * FROM cronledger_jobs WHERE token = 't' ORDER BY namespace, job, scope_node"
+
+
+def empty(without: str = "") -> bytes:
+    """A ledger as SQLite keeps it, without one of its mutexes."""
+    connection = sqlite3.connect(":memory:")
+    for statement in schema.statements(Sqlite.__new__(Sqlite)):
+        lines = [line for line in statement.split("\n") if not line.strip().startswith(f"CONSTRAINT {without} ")]
+        connection.execute("\n".join(lines).replace(",\n)", "\n)"))
+    connection.executescript(FOREIGN)
+    connection.commit()
+    return connection.serialize()
+
+
+@contextmanager
+def made_up() -> Iterator[None]:
+    """Commands, /proc and time are the world's; nothing waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("clock", "flight", "tick"):
+            patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
+        patch.setattr("cronledger.flight.Commands", Commands)
+        patch.setattr("cronledger.flight.missing", lambda *_: None)
+        patch.setattr("cronledger.flight.signal.set_wakeup_fd", lambda *_, **__: -1)
+        patch.setattr("cronledger.ledger.link.time", SimpleNamespace(sleep=lambda _: None))
+        patch.setattr("cronledger.fate.process", PROCESS)
+        yield
+
+
+class Audit:
+    """Looks at all rows after each statement that wrote."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._rows: dict[str, tuple[object, ...]] = {}
+        self._others = connection.execute(OTHERS).fetchall()
+        self.endings: Counter[str] = Counter()
+
+    def __call__(self, world: World) -> None:
+        rows = {str(row[0]): row for row in world.connection.execute(ROWS)}
+        if world.connection.execute(OTHERS).fetchall() != self._others:
+            raise Violation("a row of another job, namespace or scope was written")
+        changed = [(run_id, before) for run_id, before in self._rows.items() if rows[run_id] != before]
+        if len({rows[run_id][-2] for run_id, _ in changed}) < len(changed):
+            raise Violation(f"one statement wrote {len(changed)} runs")
+        for run_id, before in changed:
+            self._step(world, before, rows[run_id])
+        self._rows = rows
+        for what in ("job, due_at", "active_job", "held_lock"):
+            query = (
+                f"SELECT COUNT(*) FROM cronledger_runs WHERE namespace = 'app' GROUP BY {what} HAVING COUNT(*) > 1"
+                f" AND COALESCE({what.split(', ')[0]}, '') <> ''"
+            )
+            if world.connection.execute(query).fetchall():
+                raise Violation(f"two rows of one {what}")
+
+    def _step(self, world: World, *rows: tuple[object, ...]) -> None:
+        old, new = (dict(zip((*COLUMNS, "pid_start", "updated_at", "token", "why"), row, strict=True)) for row in rows)
+        run_id, why = str(old["id"]), str(new["why"])
+        if old["state"] != "running" or run_id == "foreign":
+            raise Violation(f"a row that is over, or another namespace's, was written: {rows}")
+        expired = str(old["expires_at"]) <= world.now().replace(tzinfo=None).isoformat(" ", "microseconds")
+        owned = any(one.owner == old["owner"] and not one.killed and not one.done for one in world.actors)
+        command = world.commands.get(run_id)
+        if why.startswith("window of") and not expired:
+            raise Violation("a run was reaped within its window")
+        if why == "its tick is gone" and (owned or (command is not None and command.alive)):
+            raise Violation("a run that goes on was reaped")
+        if owned and new["owner"] != old["owner"]:
+            raise Violation("a run was taken from a tick that lives")
+        if command is not None and new["pid"] not in (None, 1001 + list(world.commands).index(run_id)):
+            raise Violation("a pid of another run was recorded")
+        self.endings[run_id] += new["state"] != "running"
+
+
+def ticking(node: str, slot: int, jobs: Jobs) -> Any:
+    """What an actor does: one tick."""
+
+    def act(actor: Actor) -> None:
+        world = actor.world
+        link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
+        ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
+        due = [_job(*job) for job in jobs]
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"))
+        with Tick(schedule, ledger, Mask(None), dict, due=due, due_at=ZERO + slot * MINUTE) as tick:  # type: ignore[arg-type]
+            for event in tick.events():
+                world.said.append(event)
+
+    return act
+
+
+def _job(name: str, lock: str, overlap: str) -> Any:
+    return SimpleNamespace(
+        name=name,
+        argv=(name, lock, overlap),
+        cwd="/",
+        env={},
+        lock=lock or None,
+        overlap=bool(overlap),
+        stale_after=WINDOW,
+        keep_output="never",
+    )
+
+
+def history(choose: Choose, ledger: bytes, ticks: list[Plan], *, faults: int = 0, orphans: Jobs = ()) -> World:
+    """One history of these ticks, to its end, with what a dead tick left of `orphans`. Raises Violation."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.deserialize(ledger)
+    audit = Audit(connection)
+    world = World(choose, 0, connection, audit=audit)
+    try:
+        if orphans:
+            _orphan(world, orphans)
+        world.faults = faults
+        for plan in ticks:
+            Actor(world, plan[0], ticking(*plan))
+        world.run()
+        world.time += 100_000
+        world.faults = 0
+        Actor(world, "web9", ticking("web9", 9, ()))
+        world.run()
+        _check(world, audit, [*ticks, *([("web1", 0, orphans)] if orphans else [])])
+    finally:
+        connection.close()
+    return world
+
+
+def _orphan(world: World, jobs: Jobs) -> None:
+    """A tick that was killed while its commands went on."""
+    actor = Actor(world, "web1", ticking("web1", 0, jobs))
+    while not actor.blocked():
+        actor.step()
+    world.kill(actor)
+    world.kills = 0
+    world.connection.execute("UPDATE cronledger_runs SET expires_at = MAX(expires_at, '2026-11-30 03:16:01.000000')")
+
+
+def _check(world: World, audit: Audit, ticks: list[Plan]) -> None:
+    """At the end: every run over, each end said once, by a sentence that the row bears out."""
+    rows = world.connection.execute("SELECT id, state, failure_reason FROM cronledger_runs WHERE namespace = 'app'")
+    ends = {run_id: (state, why) for run_id, state, why in rows}
+    if troubles := [event.text for event in world.said if isinstance(event, Trouble)]:
+        raise Violation(f"a tick was in trouble: {troubles}")
+    said = [event for event in world.said if isinstance(event, Ran | Failed | Reaped)]
+    counts = Counter(event.run_id for event in said if not (isinstance(event, Failed) and LATE in event.reason))
+    for run_id, (state, _) in ends.items():
+        if state == "running" or audit.endings[run_id] != 1:
+            raise Violation(f"{state} at the end, ended {audit.endings[run_id]} times")
+        if counts[run_id] > 1 or (counts[run_id] == 0 and not world.kills):
+            raise Violation(f"its end was said {counts[run_id]} times")
+    for event in said:
+        state, why = ends[str(event.run_id)]
+        reaped = why is not None and why.startswith(("window of", "its tick is gone"))
+        if isinstance(event, Ran) != (state == "completed") and not reaped:
+            raise Violation(f"the ledger has {state}, a tick said {event}")
+        if reaped != (isinstance(event, Reaped) or LATE in getattr(event, "reason", "")):
+            raise Violation(f"the ledger has {why}, a tick said {event}")
+    _check_stood_down(world, ticks)
+
+
+def _check_stood_down(world: World, ticks: list[Plan]) -> None:
+    """At most once for each slot; what was due was run or stood down from, then or later."""
+    said = Counter((event.job, event.due_at) for event in world.said if isinstance(event, StoodDown))
+    if said and max(said.values()) > 1:
+        raise Violation(f"a stand-down was said more than once: {said}")
+    ran = world.connection.execute("SELECT job, due_at FROM cronledger_runs WHERE namespace = 'app'").fetchall()
+    for _, slot, jobs in ticks if not world.kills else ():
+        for job, *_ in jobs:
+            due_at = ZERO + slot * MINUTE
+            later = [one for one in said if one[0] == job and one[1] >= due_at]
+            if not later and (job, f"{due_at:%Y-%m-%d %H:%M:%S.%f}") not in ran:
+                raise Violation(f"nothing was said of {job}")
+
+
+def at_random(seed: int) -> Choose:
+    """Choices of a seed."""
+    return random.Random(seed).randrange
+
+
+def every(run: Any) -> int:
+    """Call `run(choose)` once for each sequence of choices that there is; how many."""
+    prefix: list[int] = []
+    taken: list[tuple[int, int]] = []
+    count = 0
+
+    def choose(options: int) -> int:
+        choice = prefix[len(taken)] if len(taken) < len(prefix) else 0
+        taken.append((choice, options))
+        return choice
+
+    while True:
+        taken.clear()
+        run(choose)
+        count += 1
+        while taken and taken[-1][0] + 1 == taken[-1][1]:
+            taken.pop()
+        if not taken:
+            return count
+        prefix[:] = [choice for choice, _ in taken[:-1]] + [taken[-1][0] + 1]
+
+
+def histories(seeds: Iterable[int], ledger: bytes = b"") -> int:
+    """A history of each seed, of two to four ticks and up to four faults; how many commands started.
+
+    In each second one a dead tick has left commands alive. Raises Violation.
+    """
+    ledger = ledger or empty()
+    started = 0
+    for seed in seeds:
+        choose = at_random(seed)
+        jobs = tuple(job for job in JOBS if choose(2)) or JOBS
+        orphans = (JOBS[2], JOBS[3])[: 1 + choose(2)] if seed % 2 else ()
+        ticks = [("web1", 1, ())] * 2 if orphans else []
+        ticks += [(f"web{1 + choose(2)}", choose(2), jobs) for _ in range(choose(2) if orphans else 2 + choose(3))]
+        started += len(history(choose, ledger, ticks, faults=choose(5), orphans=orphans).commands)
+    return started
