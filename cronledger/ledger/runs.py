@@ -80,6 +80,7 @@ class Ledger:
         self.namespace = namespace
         self.node = node
         self.owner = owner
+        self._settler = new_token()  # one for all settling, so that a later call knows the success of an earlier one
 
     def running(self) -> list[Run]:
         """Every run of the namespace that is not over, whether or not its job is still in the schedule."""
@@ -164,9 +165,11 @@ class Ledger:
     ) -> bool:
         """Record how a run ended: completed without a `failure_reason`, else failed. False: it was over already.
 
-        One attempt of `within` seconds, so that the caller can look after its other runs between two.
+        One attempt of `within` seconds, so that the caller can look after its other runs between two. It may be called
+        again after a LedgerError: an earlier call that took effect though its answer was lost is known as ours.
         """
         values = self._ending(run) | {
+            "token": self._settler,
             "state": "completed" if failure_reason is None else "failed",
             "pid": pid,
             "duration_ms": duration_ms,
@@ -175,10 +178,11 @@ class Ledger:
             "output": output,
         }
         try:
-            return self._wins(_END, _TOKEN, values, within=within, tries=2)
+            sent = self.link.send(_END, values, within=within, tries=2)
         except Unstorable:
             plain = {name: _ascii(values[name]) for name in ("failure_reason", "output")}
-            return self._wins(_END, _TOKEN, values | plain, within=within, tries=2)
+            sent = self.link.send(_END, values | plain, within=within, tries=2)
+        return sent.count > 0 or bool(self.link.send(_TOKEN, values, within=within, tries=2).rows)
 
     def reap(self, run: Run, why: str) -> bool:
         """Mark a dead run failed. False: another node did, or its window or its owner is not what it was."""
@@ -216,11 +220,9 @@ class Ledger:
             or self._holds(_STOOD_TOKEN, values)
         )
 
-    def _wins(
-        self, update: str, look: str, values: Mapping[str, Value], within: float | None = None, tries: int = 10_000
-    ) -> bool:
+    def _wins(self, update: str, look: str, values: Mapping[str, Value]) -> bool:
         """Whether a conditional UPDATE is ours; one sent again knows its earlier success by its token."""
-        sent = self.link.send(update, values, within=within, tries=tries)
+        sent = self.link.send(update, values)
         return sent.count > 0 or (sent.again and self._holds(look, values))
 
     def _holds(self, look: str, values: Mapping[str, Value]) -> bool:
