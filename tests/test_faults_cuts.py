@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from conftest import Database
 from torture.conftest import Tally
-from torture.cuts import cut_here_and_there
+from torture.cuts import cut_here_and_there, settles_unanswered
 from torture.stages import SERVERS, Stages
 
 
@@ -15,4 +15,13 @@ def test_cut(database: Database, cron_environment: dict[str, str], tmp_path: Pat
     tally = Tally("line cut", database.kind)
     with Stages(database, tmp_path, cron_environment) as stages:
         cut_here_and_there(stages, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_unanswered(database: Database, cron_environment: dict[str, str], tmp_path: Path) -> None:
+    """The answer to the settling UPDATE is swallowed: the run is told as what the row has, not as ended too late."""
+    tally = Tally("settling unanswered", database.kind)
+    with Stages(database, tmp_path, cron_environment) as stages:
+        settles_unanswered(stages, tally)
     tally.holds()

@@ -7,7 +7,7 @@ from typing import Literal
 from torture.conftest import Tally
 from torture.forks import Ended
 from torture.proxy import Direction, Proxy, Strike, no_strike
-from torture.stages import SHORT, UNTIL_GO, Stage, Stages, at_once
+from torture.stages import SHORT, UNTIL_GO, Stage, Stages, account, at_once
 
 Scenario = Callable[[Stage, Proxy, Strike], None]
 
@@ -84,6 +84,21 @@ def settles(stage: Stage, proxy: Proxy, strike: Strike) -> None:
     stage.go()
     _once(stage, tick.wait(), "ran")
     assert stage.rows("state") == [("completed",)], stage.said()
+
+
+def settles_unanswered(stages: Stages, tally: Tally) -> None:
+    """The settling UPDATE took effect, and nothing more is heard on the line: the run was recorded, and ran well."""
+    stage = stages.stage()
+    stage.write(UNTIL_GO)
+    with Proxy(stages.database.dsn) as proxy:
+        tick = stage.start(dsn=proxy.dsn)
+        stage.wait_for_pid()
+        proxy.arm(Strike("up", 1, True, "mute"))
+        stage.go()
+        _once(stage, tick.wait(), "ran")
+        assert proxy.strike.landed.is_set(), stage.said()
+    assert stage.rows("state") == [("completed",)], stage.said()
+    account(stage, tally)
 
 
 def _once(stage: Stage, ended: Ended, event: str) -> None:

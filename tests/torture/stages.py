@@ -179,9 +179,11 @@ def account(stage: Stage, tally: Tally, *, slots: int = 1) -> None:
     assert all(one.status != 99 for one in ended), stage.said()
 
 
-def at_once(inflict: Callable[[Point], Stage | None], points: Iterable[Point], tally: Tally, width: int = 8) -> None:
-    """Inflict each, some at a time, and account for the stages of those that came about."""
+def at_once(
+    inflict: Callable[[Point], Stage | None], points: Iterable[Point], tally: Tally, *, width: int = 8, slots: int = 1
+) -> None:
+    """Inflict each, some at a time, and account for the stages of those that came about, with `slots` due in each."""
     with ThreadPoolExecutor(width) as pool:
         for stage in pool.map(inflict, points):
             if stage is not None:
-                account(stage, tally)
+                account(stage, tally, slots=slots)
