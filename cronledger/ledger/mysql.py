@@ -17,7 +17,7 @@ from cronledger.ledger.dsn import Dsn
 _LOST = {0, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1226, 1927, 4031}
 _AGAIN = {1020, 1047, 1205, 1213, 1317, 1969, 3024}
 _READ_ONLY = {1290, 1792, 1836}
-_UNSTORABLE = {1300, 1366, 1406, 3854, 3988}
+_UNSTORABLE = {1153, 1300, 1366, 1406, 3854, 3988}
 _MISSING = {1054, 1146}
 _THERE = {1050, 1060, 1061, 1062}
 _DENIED = {1044, 1142, 1143, 1227}
@@ -124,8 +124,15 @@ class Mysql:
             ) from None
 
     def _session(self) -> str:
-        """The session's bounds, in seconds: of a row lock, of a table's, of a statement; and no silent truncation."""
-        bounds = "SET SESSION innodb_lock_wait_timeout = 3, lock_wait_timeout = 5, sql_mode = 'STRICT_ALL_TABLES'"
+        """The session's bounds, in seconds: of a row lock, of a table's, of a statement; and no silent truncation.
+
+        The mutexes are checked and each statement is committed whatever the server's init_connect says, of which PyMySQL
+        notices nothing.
+        """
+        bounds = (
+            "SET SESSION autocommit = 1, unique_checks = 1, sql_mode = 'STRICT_ALL_TABLES',"
+            " innodb_lock_wait_timeout = 3, lock_wait_timeout = 5"
+        )
         if "MariaDB" in self._server():
             return f"{bounds}, max_statement_time = {self._longest:g}"
         return f"{bounds}, max_execution_time = {self._longest * 1000:.0f}"
@@ -180,6 +187,10 @@ class Mysql:
             with contextlib.suppress(pymysql.Error):
                 self._connection.close()
         self._connection = None
+
+    @property
+    def password(self) -> str | None:
+        return self._dsn.password
 
     def descriptor(self) -> int | None:
         line = getattr(self._connection, "_sock", None)
