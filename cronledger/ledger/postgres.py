@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
 
 from cronledger.errors import LedgerError, LedgerNotInstalled, UsageError
@@ -26,6 +27,13 @@ _BOUNDS = (
     "SELECT set_config('lock_timeout', '{lock}', true), set_config('statement_timeout', '{statement}', true),"
     " set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true); "
 )
+
+
+class _Instant(Loader):
+    """An instant as _BOUNDS lets it be written. psycopg goes by the DateStyle that the session has when it reads."""
+
+    def load(self, data: Buffer) -> datetime:
+        return datetime.fromisoformat(bytes(data).decode("ascii"))
 
 
 class _Connection(psycopg.Connection[Any]):
@@ -95,6 +103,7 @@ class Postgres:
                 client_encoding="utf8",
                 fallback_application_name="cronledger",
             )
+            self._connection.adapters.register_loader("timestamptz", _Instant)
         except psycopg.Error as error:
             self._cannot_connect(error)
 
@@ -154,6 +163,11 @@ class Postgres:
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()
         self._connection = None
+
+    @property
+    def password(self) -> str | None:
+        found = self._connection.pgconn.password if self._connection is not None else b""
+        return found.decode("utf-8", "surrogateescape") or None
 
     def descriptor(self) -> int | None:
         return self._connection.pgconn.socket if self._connection is not None and self.is_open else None
