@@ -126,8 +126,8 @@ class Mysql:
     def _session(self) -> str:
         """The session's bounds, in seconds: of a row lock, of a table's, of a statement; and no silent truncation.
 
-        The mutexes are checked and each statement is committed whatever the server's init_connect says, of which PyMySQL
-        notices nothing.
+        Mutexes are checked and each statement is committed whatever the server's init_connect says, which PyMySQL does
+        not notice.
         """
         bounds = (
             "SET SESSION autocommit = 1, unique_checks = 1, sql_mode = 'STRICT_ALL_TABLES',"
