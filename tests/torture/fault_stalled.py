@@ -7,9 +7,8 @@ import pytest
 from torture import stalled
 from torture.conftest import Tally
 from torture.everywhere import Everywhere
-from torture.scene import SERVERS
+from torture.scene import OWN, SERVERS
 
-OWN = ["postgres", "mariadb"]
 everywhere_on = pytest.mark.parametrize("kind", SERVERS)
 on_own = pytest.mark.parametrize("kind", OWN)
 

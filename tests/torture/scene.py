@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import machine
 from conftest import KINDS, ROOT, Database
 from servers import Server
+from ticks import run_batches
 
 from cronledger.events import utc
 from torture.conftest import Tally
 from torture.gate import Gate, gate_of
 
 SERVERS = [kind for kind in KINDS if kind != "sqlite"]
+OWN = ["postgres", "mariadb"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +126,29 @@ class Scene:
 
     def tick(self, node: str, back: int, schedule: str = "schedule.toml", dsn: str = "") -> Ticking:
         """Start a tick."""
-        process = self._start("tick", *self.arguments(node, back, schedule, dsn))
+        process = self.start("tick", *self.arguments(node, back, schedule, dsn))
         self._ticking.append(Ticking(process, self.slots(back, schedule)))
         return self._ticking[-1]
 
+    def batches(self, *batches: Sequence[tuple[str, int]], dsn: str = "") -> list[Ended]:
+        """Ticks of nodes and minutes, those of a batch at once: forked, so that hundreds take seconds."""
+        asked = [[self.arguments(node, back, dsn=dsn) for node, back in batch] for batch in batches]
+        return self.forked(asked, [back for batch in batches for _, back in batch])
+
+    def forked(self, batches: list[list[list[str]]], backs: list[int]) -> list[Ended]:
+        """The same, with arguments of your own; `backs` are the minutes of all."""
+        ended = chain(*run_batches(batches, self.environment))
+        return [Ended(self.slots(back), *tick) for back, tick in zip(backs, ended, strict=True)]
+
     def run(self, *arguments: str) -> str:
         """Run another command to its end; what it printed."""
-        process = self._start(*arguments)
+        process = self.start(*arguments)
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, (arguments, out, err)
         return out
 
-    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start another command."""
         return subprocess.Popen(
             [sys.executable, "-m", "cronledger", *arguments],
             env=self.environment,
@@ -193,8 +207,8 @@ class Scene:
 
 
 def _utc(value: object) -> str:
-    assert isinstance(value, datetime)
-    return utc(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
+    instant = datetime.fromisoformat(str(value))  # a text in SQLite
+    return utc(instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC))
 
 
 def tally_of(database: str = "") -> Tally:
@@ -203,9 +217,13 @@ def tally_of(database: str = "") -> Tally:
 
 
 @contextmanager
-def scene_of(server: Server, folder: Path, tally: Tally) -> Iterator[Scene]:
-    """A scene on a server, which may go away behind its gate."""
+def scene_of(server: Server | None, folder: Path, tally: Tally) -> Iterator[Scene]:
+    """A scene on a server, which may go away behind its gate; without one, on SQLite."""
     folder.mkdir(exist_ok=True)
+    if server is None:
+        with Scene(folder, Database("sqlite", f"sqlite:///{folder}/ledger.db", None), None, tally) as scene:
+            yield scene
+        return
     database = Database(server.kind, server.fresh_database(), server)
     with gate_of(server) as gate, Scene(folder, database, gate, tally) as scene:
         yield scene

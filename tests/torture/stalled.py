@@ -164,7 +164,8 @@ def setting(server: OwnServer, name: str, value: str) -> Iterator[None]:
         change, undo, reload = f"ALTER SYSTEM SET {name} = '{value}'", f"ALTER SYSTEM RESET {name}", "pg_reload_conf()"
     else:
         [(before,)] = server.sql(f"SELECT @@GLOBAL.{name}")
-        change, undo, reload = f"SET GLOBAL {name} = {value}", f"SET GLOBAL {name} = {before}", "1"
+        text = f"'{before}'" if isinstance(before, str) else before
+        change, undo, reload = f"SET GLOBAL {name} = {value}", f"SET GLOBAL {name} = {text}", "1"
     try:
         for statement in (change, f"SELECT {reload}"):
             server.sql(statement)

@@ -1,0 +1,48 @@
+"""Prune of very many rows while ticks go on."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
+
+import fill
+import recorded
+
+from torture.scene import Ended, Scene, at_once
+
+OLD = datetime.now(UTC) - timedelta(days=100)
+OVER = {"started_at": OLD, "finished_at": OLD + timedelta(seconds=9), "namespace": "app"}
+
+
+def pruned(scene: Scene, batches: int, batch: int, nodes: int) -> None:
+    """Of `batches` of `batch` runs go all that are older than a day, but for the newest of a job; and nothing else."""
+    digits = fill._DIGITS if batch == fill.BATCH else f"{fill._DIGITS} WHERE d4.n = 0 AND d3.n = 0"
+    with patch.multiple(fill, BATCHES=batches, BATCH=batch, _DIGITS=digits):
+        fill.fill(scene.database.kind, "app", scene.database.sql)
+    recorded.record(scene.database, 1, "old:only", **OVER)
+    far = datetime.now(UTC) + timedelta(days=2)
+    recorded.running(scene.database, 2, "old:running", started_at=OLD, expires_at=far, namespace="app", owner="")
+    before = {str(run_id): (str(job), finished_at) for run_id, job, finished_at in scene.rows("id, job, finished_at")}
+    scene.write("schedule.toml", scene.job("a"), scene.job("b"))
+    ended: list[Ended] = []
+    prune = scene.start("prune", "--older-than", "1d", "--json")
+    while prune.poll() is None or len(ended) < 5 * nodes:
+        back = len(ended) // nodes
+        ended += at_once([lambda node=node, back=back: scene.tick(f"web{node}", back) for node in range(nodes)])
+    out, err = prune.communicate()
+    assert (prune.returncode, err) == (0, "")
+    assert {(tick.status, tick.err) for tick in ended} == {(0, "")}, ended
+    after = {str(run_id) for (run_id,) in scene.rows("id")}
+    finished_before = datetime.fromisoformat(json.loads(out)["finished_before"])
+    kept = {run_id for run_id, (job, finished_at) in before.items() if spared(job, finished_at, finished_before)}
+    assert before.keys() & after == kept
+    assert json.loads(out)["deleted"] == len(before) - len(kept) > 0
+    scene.database.sql("DELETE FROM cronledger_runs WHERE job = 'old:running'")
+    scene.count(*ended, inflicted=len(before) - len(kept))
+
+
+def spared(job: str, finished_at: object, finished_before: datetime) -> bool:
+    """Whether prune must leave it: it is running, the newest of its job, or young."""
+    if job in ("old:only", "old:running"):
+        return True
+    moment = datetime.fromisoformat(str(finished_at))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) >= finished_before
