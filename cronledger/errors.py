@@ -59,5 +59,9 @@ class LedgerUnreachable(LedgerError):
     """The database does not answer, refuses the connection, or did not answer in time."""
 
 
+class LedgerBusy(LedgerError):
+    """One row is held by somebody else's transaction, or the database gave way again and again; others may be free."""
+
+
 class LedgerNotInstalled(LedgerError):
     """A table, a column or a mutex of the ledger is missing, or its schema is not this program's."""

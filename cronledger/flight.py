@@ -3,15 +3,15 @@
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
-from cronledger.errors import LedgerError
+from cronledger.errors import LedgerBusy, LedgerError
 from cronledger.events import Event, Failed, Ran, Trouble, duration, local, tail, utc
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.runs import SETTLE_WITHIN
-from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
 
 SETTLE_FOR = 600.0
@@ -44,10 +44,10 @@ class _Ending:
 class Flight:
     """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError."""
 
-    def __init__(self, ledger: Ledger, schedule: Schedule, mask: Mask, *, expected: int) -> None:
+    def __init__(self, ledger: Ledger, schedule: Schedule, *, expected: int) -> None:
         self._ledger = ledger
         self._schedule = schedule
-        self._commands = Commands(mask=mask, expected=expected)
+        self._commands = Commands(mask=ledger.link.mask, expected=expected)
         self._flying: dict[str, _Flying] = {}
         self._endings: list[_Ending] = []
         self._pause = 0.0
@@ -116,6 +116,7 @@ class Flight:
         self._stopping = True
         self._again_at = 0.0
         self._commands.stop(signum)
+        self._ledger.link.hurry()
 
     def collect(self, timeout: float) -> None:
         """Wait `timeout` seconds at most for something to end; what ended is remembered, the ledger not spoken to."""
@@ -132,27 +133,49 @@ class Flight:
             yield from self._record()
 
     def _record(self) -> Iterator[Event | Trouble]:
-        try:
-            self._record_pids()
-            while self._endings:
-                event = self._settle(self._endings[0])
-                del self._endings[0]
-                if event is not None:
-                    yield event
+        """One statement at a time, with a look at what is in flight after each: a slow ledger holds up no window."""
+        trouble: LedgerError | None = None
+        for step in self._steps():
+            try:
+                event = step()
+            except LedgerBusy as error:
+                trouble = error  # of one row: the others need not wait for it
+            except LedgerError as error:
+                trouble = error
+                break
+            else:
+                yield from [event] if event else []
+            self.collect(0)
+        if trouble is None:
             self._pause = 0.0
-        except LedgerError as error:
-            self._pause = min(LONGEST_PAUSE, 2 * self._pause or 0.5)
-            self._again_at = elapsed() + (self._pause if not self._stopping else 0.2)
-            yield from self._give_up(error)
+            return
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause or 0.5)
+        self._again_at = elapsed() + (0.2 if self._stopping else self._pause)
+        yield from self._give_up(trouble)
 
-    def _record_pids(self) -> None:
-        """After the starts, so that a slow ledger holds up none of them."""
-        for flying in self._flying.values():
-            if flying.is_new and flying.pid is not None:
-                self._ledger.record_pid(flying.run, flying.pid, self._commands.start_of(flying.run.id))
-                flying.is_new = False
+    def _steps(self) -> list[Callable[[], Event | Trouble | None]]:
+        """After the starts, so that a slow ledger holds up none of them: the new pids, then what ended."""
+        pids = [partial(self._record_pid, flying) for flying in self._flying.values() if flying.is_new]
+        return [*pids, *(partial(self._settle, ending) for ending in self._endings)]
 
-    def _settle(self, ending: _Ending) -> Event | None:
+    def _record_pid(self, flying: _Flying) -> None:
+        if flying.run.id in self._flying and flying.pid is not None:
+            self._ledger.record_pid(flying.run, flying.pid, self._commands.start_of(flying.run.id))
+            flying.is_new = False
+
+    def _settle(self, ending: _Ending) -> Event | Trouble | None:
+        said = self._survivor(ending) if ending.outcome.survives else self._settled(ending)
+        self._endings.remove(ending)
+        return said
+
+    def _survivor(self, ending: _Ending) -> Trouble:
+        run = ending.run
+        return Trouble(
+            f"{run.job}: run {run.id} survives SIGKILL here (process group {ending.pid or 'unknown'}), so it is not"
+            " settled and still bars its job; end it by hand, else the end of its window decides"
+        )
+
+    def _settled(self, ending: _Ending) -> Event | None:
         outcome, keep = ending.outcome, ending.keep_output
         reason = outcome.reason if keep != "never" else _bare(outcome)
         kept = keep == "always" or (keep == "failed" and reason is not None)

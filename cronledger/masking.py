@@ -61,6 +61,11 @@ class Mask:
         return self._match.sub(rb"\1***", data) if self._secret and data else data
 
 
+def without_credentials(text: str) -> str:
+    """`text` with the user and password of every URL in it masked, whosever they are: a DSN in the wrong place."""
+    return re.sub(r"://[^\s/@]*:[^\s@]*@|://[^\s/@:]*:[^\s@]*$", "://***@", text)
+
+
 def _spellings(byte: int) -> list[bytes]:
     """The patterns of one byte of the password; percent-encoded first, so that all of `%25` is matched for a `%`."""
     high, low = (f"[{digit}{digit.upper()}]".encode() for digit in f"{byte:02x}")

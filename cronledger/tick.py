@@ -6,11 +6,10 @@ from signal import Signals
 from typing import TYPE_CHECKING
 
 from cronledger.clock import elapsed
-from cronledger.errors import CannotStart, CronledgerError, LedgerUnreachable
+from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Event, Reaped, StoodDown, Trouble
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run
-from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 PLACE_WITHIN = 30.0
 """Seconds to wait for a descriptor or a process when no run of this tick is in flight that could give one back."""
-
-HURRY = 10.0
-"""Seconds from a signal for which the ledger is still spoken to: runs have 7 to end, then 3 to be recorded."""
 
 
 class Tick:
@@ -36,7 +32,6 @@ class Tick:
         self,
         schedule: Schedule,
         ledger: Ledger,
-        mask: Mask,
         environment: Callable[[], Mapping[str, str]],
         *,
         due: Sequence[Job],
@@ -45,7 +40,6 @@ class Tick:
     ) -> None:
         self._schedule = schedule
         self._ledger = ledger
-        self._mask = mask
         self._environment = environment
         self._unclaimed = list(due)
         self._due_at = due_at
@@ -74,18 +68,28 @@ class Tick:
         self.signal_name = self.signal_name or Signals(signum).name
         if self._flight is not None:
             self._flight.stop(signum)
-        self._ledger.link.hurry(HURRY)
+        else:
+            self._ledger.link.hurry()
 
     def flight(self) -> "Flight":
         """What runs here; made, and its modules loaded, when the first run starts."""
         if self._flight is None:
             from cronledger.flight import Flight
 
-            flight = Flight(self._ledger, self._schedule, self._mask, expected=len(self._unclaimed) + 1)
+            flight = Flight(self._ledger, self._schedule, expected=len(self._unclaimed) + 1)
             self._flight = self._open.enter_context(flight)
         return self._flight
 
-    def _reap(self, run: Run) -> Iterator[Event]:
+    def _reap(self, run: Run) -> Iterator[Event | Trouble]:
+        whose = f"run {run.id} of {run.job} on {run.node}"
+        try:
+            yield from self._decide(run)
+        except LedgerBusy as error:
+            yield Trouble(f"{error}; not reaped here: {whose}")
+        except LedgerUnreachable as error:
+            raise LedgerUnreachable(f"{error}; whether {whose} was reaped is not known") from None
+
+    def _decide(self, run: Run) -> Iterator[Event]:
         match fate_of(self._ledger, run):
             case Dead(why):
                 yield from self._reaped(run, why)
@@ -100,9 +104,9 @@ class Tick:
     def _claim(self, job: Job) -> Iterator[Event | Trouble]:
         """What was due and not claimed is named, whatever the reason."""
         try:
-            if self.signal_name:
-                raise CronledgerError(f"ended by {self.signal_name}")
             yield from self._take(job)
+        except LedgerBusy as error:
+            yield Trouble(f"{error}; not claimed here: {job.name}")
         except CronledgerError as error:
             names = ", ".join(one.name for one in (job, *self._unclaimed))
             self._unclaimed.clear()
@@ -114,6 +118,8 @@ class Tick:
             yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()
+        if self.signal_name:
+            raise CronledgerError(f"ended by {self.signal_name}")
         run = self._ledger.draft(
             job.name, due_at=self._due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap
         )
@@ -134,7 +140,7 @@ class Tick:
     def _claimed(self, run: Run) -> Claim:
         try:
             return self._ledger.claim(run)
-        except LedgerUnreachable:
+        except LedgerError:
             self.flight().doubt(run)
             raise
 

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from conftest import Database
 
-from cronledger.errors import CronledgerError, LedgerError, LedgerNotInstalled, LedgerUnreachable
+from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.link import Link
 from cronledger.ledger.run import MARGIN
-from cronledger.masking import Mask
 
 DUE = datetime(2026, 11, 30, 2, 15, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -22,7 +21,7 @@ Opener = Callable[..., Ledger]
 
 def link_to(database: Database, *, install: bool = False, budget: float = 30.0) -> Link:
     dsn = parse(database.dsn, "/")
-    return open_link(dsn, mask=Mask(dsn.password), budget=budget, install=install)
+    return open_link(dsn, budget=budget, install=install)
 
 
 @pytest.fixture
@@ -371,7 +370,7 @@ def test_a_connection_that_was_closed_is_made_anew(node: Opener) -> None:
     ledger = node()
     run = draft(ledger)
     ledger.claim(run)
-    ledger.link.hurry(60)
+    ledger.link.hang_up()
     assert settle(ledger, run)
 
 
@@ -393,8 +392,8 @@ def test_a_budget_that_is_spent_ends_the_waiting(database: Database) -> None:
 
         blocker = sqlite3.connect(dsn.database, isolation_level=None)
         blocker.execute("BEGIN EXCLUSIVE")
-        link = open_link(dsn, mask=Mask(None), budget=1.0)
-        with pytest.raises(LedgerUnreachable, match="busy"):
+        link = open_link(dsn, budget=1.0)
+        with pytest.raises(LedgerBusy):
             link.send("INSERT INTO t (x) VALUES (1)")
         blocker.close()
         return
@@ -402,4 +401,4 @@ def test_a_budget_that_is_spent_ends_the_waiting(database: Database) -> None:
     if dsn.kind == "postgres":
         dsn = parse("postgresql://app:secret@127.0.0.1:1/ledger", "/")
     with pytest.raises(LedgerUnreachable, match="unreachable"):
-        open_link(dsn, mask=Mask(dsn.password), budget=1.0).send("SELECT 1")
+        open_link(dsn, budget=1.0).send("SELECT 1")

@@ -1,7 +1,7 @@
 """The commands, gathered; what they raise becomes a line and an exit status."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -11,6 +11,7 @@ from cronledger.cli.opening import complaint
 from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, asked, start_of
 from cronledger.cli.tick import tick as run_tick
 from cronledger.errors import CronledgerError
+from cronledger.masking import without_credentials
 
 app = typer.Typer(
     name="cronledger",
@@ -79,11 +80,25 @@ for group in (ledgering, reading, looking, running):
     group.register(app)
 
 
+class Discreet:
+    """stderr, but for the credentials of a URL in the wrong place: typer repeats words that it does not know."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_credentials(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def run_app(wall_seconds: float, wall_read_at: float) -> int:
     """Run what the command line asks for; returns the exit status."""
+    sys.stderr = Discreet(sys.stderr)
     try:
         app(prog_name="cronledger", obj=Start(wall_seconds, wall_read_at))
     except CronledgerError as error:
-        sys.stderr.write(f"{complaint(error)}\n")
+        typer.echo(complaint(error), err=True)
         return error.exit_status
     return 0

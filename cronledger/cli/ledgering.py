@@ -13,7 +13,6 @@ import typer
 from cronledger.cli.opening import (
     BY_HAND,
     Environment,
-    connect,
     duration_of,
     find_dsn,
     find_schedule,
@@ -25,7 +24,6 @@ from cronledger.cli.tables import print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import Reaped, duration, utc
 from cronledger.ledger import look, open_link, schema
-from cronledger.masking import Mask
 from cronledger.schedule import Schedule, load
 
 LONG_WORK = 3600.0
@@ -60,7 +58,7 @@ def install(
     path = find_schedule(schedule)
     read = load(path) if schedule or os.path.exists(path) else None
     found = find_dsn(dsn, read, Environment(read))
-    link = open_link(found, mask=Mask(found.password), budget=LONG_WORK, install=True)
+    link = open_link(found, budget=LONG_WORK, install=True)
     if print_sql:
         typer.echo(";\n\n".join(schema.statements(link.dialect)) + ";")
         return
@@ -96,7 +94,10 @@ def _crontab_lines(schedule: Schedule, node: str | None) -> dict[str, str]:
     words = [*start, "tick", "--schedule", schedule.path, *(["--node", node_name(node)] if node else [])]
     # On a crontab line a % is a newline (crontab(5)).
     command = shlex.join(words).replace("%", "\\%")
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user that has no name
+        user = "root"
     return {"crontab": f"* * * * * {command}", "cron_d": f"* * * * * {user} {command}"}
 
 
@@ -134,7 +135,7 @@ def reap(
     """
     read = load(find_schedule(schedule))
     here = node_name(node)
-    link, _ = connect(find_dsn(dsn, read, Environment(read)), budget=BY_HAND)
+    link = open_link(find_dsn(dsn, read, Environment(read)), budget=BY_HAND)
     ledger = open_for(link, read, here)
     found = look.find_run(ledger, run)
     holder = found.holder()
@@ -191,7 +192,7 @@ def prune(
     """
     window = _at_least_a_day(older_than)
     read = load(find_schedule(schedule))
-    link, _ = connect(find_dsn(dsn, read, Environment(read)), budget=LONG_WORK)
+    link = open_link(find_dsn(dsn, read, Environment(read)), budget=LONG_WORK)
     link.send(link.dialect.now, within=BY_HAND)
     ledger = open_for(link, read, "-")
     finished_before = ledger.clock.now() - window

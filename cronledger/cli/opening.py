@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from cronledger import process
 from cronledger.errors import CronledgerError, ScheduleRefused, UsageError
 from cronledger.events import one_line
-from cronledger.ledger import Ledger, open_ledger, open_link
+from cronledger.ledger import Ledger, open_ledger
 from cronledger.ledger.dsn import Dsn, parse
-from cronledger.ledger.link import BUDGET, Link
-from cronledger.masking import Mask
+from cronledger.ledger.link import Link
+from cronledger.masking import without_credentials
 from cronledger.schedule import Job, Schedule, anyone_may_write, is_name, load, parse_duration
 
 BY_HAND = 5.0
@@ -67,7 +67,7 @@ class Environment:
 def find_dsn(option: str | None, schedule: Schedule | None, environment: Environment) -> Dsn:
     """The ledger's DSN: the option, else CRONLEDGER_DSN, else the schedule's. Raises UsageError without one."""
     if given := option or os.environ.get("CRONLEDGER_DSN"):
-        return parse(given, os.getcwd())
+        return parse(given, _current_folder())
     if schedule is not None and schedule.dsn is not None:
         text = schedule.expand(schedule.dsn, environment()) if "${" in schedule.dsn else schedule.dsn
         return parse(text, schedule.folder)
@@ -77,10 +77,12 @@ def find_dsn(option: str | None, schedule: Schedule | None, environment: Environ
     )
 
 
-def connect(dsn: Dsn, *, budget: float = BUDGET) -> tuple[Link, Mask]:
-    """The way to the ledger, not yet opened, and the mask of its password."""
-    mask = Mask(dsn.password)
-    return open_link(dsn, mask=mask, budget=budget), mask
+def _current_folder() -> str:
+    """Where a relative SQLite path counts from; "" where that folder is gone: then only an absolute one is found."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def open_for(link: Link, schedule: Schedule, node: str) -> Ledger:
@@ -122,13 +124,13 @@ def minute_of(text: str, schedule: Schedule) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = _local(moment, text, schedule)
+        return moment.astimezone(UTC).replace(second=0, microsecond=0)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"--at {text}: not a time; write 2026-11-30T03:15, with an offset or in the schedule's zone"
         ) from None
-    if moment.tzinfo is None:
-        moment = _local(moment, text, schedule)
-    return moment.replace(second=0, microsecond=0)
 
 
 def _local(naive: datetime, text: str, schedule: Schedule) -> datetime:
@@ -150,4 +152,5 @@ def _is_there(moment: datetime, schedule: Schedule) -> bool:
 
 def complaint(error: CronledgerError) -> str:
     """An error as it stands on stderr: one line, but for a refused schedule, which has one for each mistake."""
-    return str(error) if isinstance(error, ScheduleRefused) else f"cronledger: {one_line(str(error))}"
+    text = without_credentials(str(error))
+    return text if isinstance(error, ScheduleRefused) else f"cronledger: {one_line(text)}"

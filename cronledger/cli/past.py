@@ -12,7 +12,6 @@ import typer
 from cronledger.cli.opening import (
     BY_HAND,
     Environment,
-    connect,
     duration_of,
     find_dsn,
     find_schedule,
@@ -23,7 +22,7 @@ from cronledger.cli.parameters import AsJson, DsnText, SchedulePath
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import UsageError
 from cronledger.events import duration, harmless, local, utc
-from cronledger.ledger import Ledger, Run, look
+from cronledger.ledger import Ledger, Run, look, open_link
 from cronledger.schedule import Schedule, load
 
 LOOKS = 60.0
@@ -180,7 +179,7 @@ def run_record(run: Run) -> dict[str, object]:
 @contextmanager
 def ledger_of(schedule: Schedule, dsn: str | None) -> Iterator[Ledger]:
     """The ledger of the schedule's namespace, for a look by hand. Raises CronledgerError."""
-    link, _ = connect(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
+    link = open_link(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
     try:
         ledger = open_for(link, schedule, "")
         link.extend(LOOKS)

@@ -9,7 +9,6 @@ import typer
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
     Environment,
-    connect,
     duration_of,
     find_dsn,
     find_schedule,
@@ -19,12 +18,12 @@ from cronledger.cli.opening import (
     open_for,
 )
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
-from cronledger.cli.tick import Printer, forwarded
+from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError
 from cronledger.events import StoodDown
 from cronledger.flight import Flight
-from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew
+from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew, open_link
 from cronledger.schedule import Job, Schedule
 
 POLL = 1.0
@@ -66,16 +65,17 @@ def run(
     read = load_for_work(find_schedule(schedule))
     wanted = job_of(read, job)
     environment = Environment(read)
-    link, mask = connect(find_dsn(dsn, read, environment))
+    link = open_link(find_dsn(dsn, read, environment))
     ledger = open_for(link, read, node_name(node))
     check_skew(ledger.clock, start.wall, start.wall_read_at)
-    printer = Printer(read, mask, Lines(2, "utf-8"), json=json, quiet=False)
+    printer = Printer(read, link.mask, Lines(2, "utf-8"), json=json, quiet=False)
     live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
-    with Flight(ledger, read, mask, expected=1) as flight:
+    with Flight(ledger, read, expected=1) as flight:
         if why := flight.missing(wanted, environment()):
             raise CannotStart(f"{job} cannot start on this node: {why}")
         claimed = _claim(ledger, read, wanted, window)
-        with forwarded(flight.stop):
+        with Stopper() as stopper:
+            stopper.forward(flight.stop)
             flight.start(claimed, wanted, environment(), live.write_bytes)
             failed = False
             while flight.is_busy:

@@ -4,14 +4,12 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
     Environment,
     complaint,
-    connect,
     find_dsn,
     find_schedule,
     load_for_work,
@@ -19,9 +17,9 @@ from cronledger.cli.opening import (
     node_name,
     open_for,
 )
-from cronledger.errors import CronledgerError, LedgerError, UsageError
+from cronledger.errors import CronledgerError, UsageError
 from cronledger.events import Event, Ran, Trouble, one_line
-from cronledger.ledger import check_skew
+from cronledger.ledger import check_skew, open_link
 from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
 from cronledger.tick import Tick
@@ -44,31 +42,35 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     schedule = load_for_work(find_schedule(_text(options, "schedule")))
     node = node_name(_text(options, "node"))
     at = _text(options, "at")
-    due_at = (minute_of(at, schedule) if at else wall).astimezone(UTC).replace(second=0, microsecond=0)
+    due_at = minute_of(at, schedule) if at else wall.replace(second=0, microsecond=0)
     if due_at > wall and not options.get("dry-run"):
         raise UsageError(f"--at {at}: a minute still to come cannot be made up; with --dry-run it can be looked at")
     due = schedule.due(due_at)
     environment = Environment(schedule)
-    dsn = find_dsn(_text(options, "dsn"), schedule, environment)
-    link, mask = connect(dsn)
-    printer = Printer(schedule, mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet")))
+    stopper = Stopper()
     try:
-        ledger = open_for(link, schedule, node)
-        check_skew(ledger.clock, wall, wall_read_at)
-        if options.get("dry-run"):
-            from cronledger.plan import plan
+        with stopper:
+            link = open_link(find_dsn(_text(options, "dsn"), schedule, environment))
+            stopper.forward(lambda _: link.hurry())
+            ledger = open_for(link, schedule, node)
+            check_skew(ledger.clock, wall, wall_read_at)
+            printer = Printer(
+                schedule, link.mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet"))
+            )
+            if options.get("dry-run"):
+                from cronledger.plan import plan
 
-            return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
-        gc.enable()  # from here on the process may live for hours
-        with Tick(schedule, ledger, mask, environment, due=due, due_at=due_at, asked=bool(at)) as work:
-            with forwarded(work.stop):
+                return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
+            gc.enable()  # from here on the process may live for hours
+            with Tick(schedule, ledger, environment, due=due, due_at=due_at, asked=bool(at)) as work:
+                stopper.forward(work.stop)
                 failed = printer.print_events(work.events())
-            return 1 if failed or work.signal_name else 0
-    except LedgerError as error:
-        errors.write(f"cronledger: {mask.text(not_claimed(error, due))}")
-        return error.exit_status
-    finally:
-        link.close()
+            return 1 if failed or stopper.signal_name else 0
+    except CronledgerError as error:
+        if error.exit_status != 1:
+            raise
+        said = f"ended by {stopper.signal_name}" if stopper.signal_name else str(error)
+        raise type(error)(not_claimed(said, due)) from None
 
 
 def _text(options: Mapping[str, str | bool], name: str) -> str | None:
@@ -76,23 +78,46 @@ def _text(options: Mapping[str, str | bool], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def not_claimed(error: CronledgerError, due: list[Job]) -> str:
-    """The error, and the names of what was due here and is not claimed because of it."""
-    return f"{error}; not claimed here: {', '.join(job.name for job in due)}" if due else str(error)
+def not_claimed(why: str, due: list[Job]) -> str:
+    """Why, and the names of what was due here and is not claimed because of it."""
+    return f"{why}; not claimed here: {', '.join(job.name for job in due)}" if due else why
 
 
-@contextmanager
-def forwarded(stop: Callable[[int], None]) -> Iterator[None]:
-    """TERM, INT and HUP end the runs of this process by `stop`; one that the caller ignores (nohup) stays ignored."""
-    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    for signum, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(signum, lambda number, _: stop(number))
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
+class Stopper:
+    """While it is entered TERM, INT and HUP come here, and go to whom `forward` named last, those before it included.
+
+    One that the caller ignores (nohup) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._stop: Callable[[int], None] = lambda _: None
+        self._signum: int | None = None
+
+    @property
+    def signal_name(self) -> str | None:
+        """The first signal that came."""
+        return None if self._signum is None else signal.Signals(self._signum).name
+
+    def __enter__(self) -> "Stopper":
+        self._before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+        for signum, handler in self._before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(signum, self._came)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for signum, handler in self._before.items():
             signal.signal(signum, handler)
+
+    def forward(self, stop: Callable[[int], None]) -> None:
+        """Call `stop` with each signal, at once with one that has come."""
+        self._stop = stop
+        if self._signum is not None:
+            stop(self._signum)
+
+    def _came(self, signum: int, _: object) -> None:
+        self._signum = self._signum or signum
+        self._stop(signum)
 
 
 class Printer:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from cronledger import process
 
 KILL_AFTER = 7.0  # seconds from TERM to KILL: docker stop gives ten
-GIVE_UP_AFTER = 30.0  # seconds after which a group that survives even KILL, or may not be signalled, is left alone
+GIVE_UP_AFTER = 30.0  # seconds after which a group that survives even KILL, or may not be signalled, is let go
 SETTLING = 0.1  # seconds between two looks at a run that is being ended
 WATCHING = 1.0  # seconds between two looks at any other; no sleep is longer, so that a suspension is noticed
 UNKNOWN = "its tick died; how it ended is unknown"
@@ -25,13 +25,15 @@ class Outcome:
     """How a run ended.
 
     `reason` is None for exit status 0, else a part of a sentence; `exit_code` is None where the command did not exit by
-    itself; `output` is the tail of what it printed, harmless and masked, at most 64 KiB of UTF-8.
+    itself; `output` is the tail of what it printed, harmless and masked, at most 64 KiB of UTF-8. `survives`: it did
+    not end: its process group lives on, although it was killed.
     """
 
     exit_code: int | None
     reason: str | None
     duration_ms: int
     output: str
+    survives: bool = False
 
 
 class Run:
@@ -40,15 +42,23 @@ class Run:
     def __init__(self, *, started: float, deadline: float, at_window: str) -> None:
         self.started, self.deadline, self.at_window = started, deadline, at_window
         self.because: str | None = None
+        self.survives = False
         self.kill_at = self.give_up_at = math.inf
 
     def signal(self, signum: int) -> None:
         """Sends `signum` to its whole process group, where it may."""
         raise NotImplementedError
 
-    def is_over(self, now: float, groups: Groups) -> bool:
-        """Whether there is nothing more to wait for. `groups` looks for the process groups that live."""
+    def has_ended(self, now: float, groups: Groups) -> bool:
+        """Whether it, or all of its group where it was told to end, is dead. `groups` looks for those that live."""
         raise NotImplementedError
+
+    def is_over(self, now: float, groups: Groups) -> bool:
+        """Whether there is nothing more to wait for."""
+        if self.has_ended(now, groups):
+            return True
+        self.survives = now >= self.give_up_at
+        return self.survives
 
     def outcome(self, now: float) -> Outcome:
         """How it ended; to be asked once, when it is over."""
@@ -92,13 +102,11 @@ class Adopted(Run):
     def signal(self, signum: int) -> None:
         process.signal_group(self._pid, self._start, self._run_id, signum)
 
-    def is_over(self, now: float, groups: Groups) -> bool:
-        if now >= self.give_up_at:
-            return True
+    def has_ended(self, now: float, groups: Groups) -> bool:
         if now < self._ask_at:
             return False
         self._ask_at = self.look_again_at(now)
         return not process.lives(self._pid, self._start, self._run_id, self._since)
 
     def outcome(self, now: float) -> Outcome:
-        return Outcome(None, self.because or UNKNOWN, self.duration_ms(now), "")
+        return Outcome(None, self.because or UNKNOWN, self.duration_ms(now), "", self.survives)

@@ -59,9 +59,7 @@ class Started(Run):
         again = super().look_again_at(now)
         return min(again, now + SETTLING) if self.exit_fd is None or self._live else again
 
-    def is_over(self, now: float, groups: Groups) -> bool:
-        if now >= self.give_up_at:
-            return True
+    def has_ended(self, now: float, groups: Groups) -> bool:
         if not self._has_exited():
             return False
         if self.because is None:
@@ -77,7 +75,7 @@ class Started(Run):
         output = self._tail.text()
         reason, last = self.because or _how(code), tail(output)
         reason = f"{reason}: {last}" if reason and last else reason
-        return Outcome(code if code >= 0 else None, reason, self.duration_ms(now), output)
+        return Outcome(code if code >= 0 else None, reason, self.duration_ms(now), output, self.survives)
 
     def _take(self, data: memoryview) -> None:
         self._tail.add(data)

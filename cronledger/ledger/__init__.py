@@ -18,12 +18,12 @@ SKEW_LIMIT = timedelta(seconds=30)
 INSTALL_SECONDS = 3600.0
 
 
-def open_link(dsn: Dsn, *, mask: Mask, budget: float = BUDGET, install: bool = False) -> Link:
+def open_link(dsn: Dsn, *, budget: float = BUDGET, install: bool = False) -> Link:
     """The way to the database of `dsn`, not yet connected. Only the driver that is needed is imported.
 
     `install`: a statement may take long, and an SQLite file that is not there is made.
     """
-    return Link(_dialect(dsn, install), mask, budget, INSTALL_SECONDS if install else ATTEMPT)
+    return Link(_dialect(dsn, install), Mask(dsn.password), budget, INSTALL_SECONDS if install else ATTEMPT)
 
 
 def _dialect(dsn: Dsn, install: bool) -> Dialect:

@@ -79,6 +79,10 @@ class Dialect(Protocol):
     def close(self) -> None:
         """Close the connection, if there is one; never raises."""
 
+    @property
+    def password(self) -> str | None:
+        """The password of the connection, wherever the driver found it."""
+
     def descriptor(self) -> int | None:
         """The connection's socket; None without one."""
 

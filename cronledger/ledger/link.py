@@ -10,13 +10,18 @@ from datetime import datetime
 from typing import ClassVar
 
 from cronledger.clock import elapsed
-from cronledger.errors import LedgerError, LedgerUnreachable
+from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import one_line
 from cronledger.ledger.dialect import Again, Dialect, Fault, Row, Value
 from cronledger.masking import Mask
 
 BUDGET = 30.0
 ATTEMPT = 10.0
+CONNECT = 5.0
+BUSY = 7.0
+"""Seconds after which a row that others hold is given up: longer than the bound of two locks."""
+HURRIED = 2.0
+"""Seconds for an attempt once the process was told to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,19 @@ class Link:
     """A connection that is made when it is needed and made anew when it was lost.
 
     All calls without `within` share one budget of seconds; when it is spent, LedgerUnreachable is raised. The text of
-    whatever is raised is on one line and holds no password.
+    whatever is raised is on one line and holds no password. `mask` masks the ledger's password, also one that the
+    driver found by itself (PGPASSWORD, .pgpass); ask for it once the ledger has answered.
     """
 
     longest: ClassVar[int] = 400
 
     def __init__(self, dialect: Dialect, mask: Mask, budget: float = BUDGET, attempt: float = ATTEMPT) -> None:
         self.dialect = dialect
-        self._mask = mask
+        self.mask = mask
         self._left = budget
         self._attempt = attempt
         self._used_at = elapsed()
-        self._ends_at: float | None = None
+        self._hurried = False
 
     def send(
         self,
@@ -55,7 +61,8 @@ class Link:
     ) -> Sent:
         """Send `statement` until it comes through, within the budget or `within` seconds, at most `tries` times.
 
-        Raises Duplicate, Unstorable, LedgerUnreachable, and another LedgerError when trying again is of no use.
+        Raises Duplicate, Unstorable, LedgerUnreachable, LedgerBusy, and another LedgerError when trying again is of no
+        use.
         """
         begun = elapsed()
         try:
@@ -70,30 +77,36 @@ class Link:
     def _send(self, statement: str, values: Mapping[str, Value], deadline: float, tries: int) -> Sent:
         again = False
         pause = 0.05
+        busy_from = elapsed()
         while True:
             try:
                 if not self.dialect.is_open:
-                    self.dialect.connect(min(ATTEMPT, self._share(deadline)))
+                    self._connect(min(CONNECT, self._share(deadline)))
+                    busy_from = elapsed()
                 result = self.dialect.execute(statement, values, self._share(deadline))
                 return Sent(result.rows, result.count, again)
             except Fault as fault:
                 again = True
                 tries -= 1
-                if tries <= 0 or elapsed() + pause >= self._bound(deadline):
-                    kind = "busy" if isinstance(fault, Again) else "unreachable"
-                    raise LedgerUnreachable(f"ledger {kind} ({self._safe(str(fault))})") from None
+                over = tries <= 0 or self._hurried or elapsed() + pause >= deadline
+                if isinstance(fault, Again) and (over or elapsed() - busy_from >= min(BUSY, self._attempt)):
+                    raise LedgerBusy(f"ledger busy ({self._safe(str(fault))})") from None
+                if over:
+                    raise LedgerUnreachable(f"ledger unreachable ({self._safe(str(fault))})") from None
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    def _bound(self, deadline: float) -> float:
-        return deadline if self._ends_at is None else min(deadline, self._ends_at)
+    def _connect(self, seconds: float) -> None:
+        self.dialect.connect(seconds)
+        if password := self.dialect.password:
+            self.mask = Mask(password)
 
     def _share(self, deadline: float) -> float:
         """How long one attempt may take: what is left, but not so long that no second one fits."""
-        return max(0.5, min(self._attempt, self._bound(deadline) - elapsed()))
+        return max(0.5, min(HURRIED if self._hurried else self._attempt, deadline - elapsed()))
 
     def _safe(self, text: str) -> str:
-        safe = one_line(self._mask.text(text))
+        safe = one_line(self.mask.text(text))
         return safe if len(safe) <= self.longest else safe[: self.longest] + "…"
 
     def extend(self, seconds: float) -> None:
@@ -105,9 +118,16 @@ class Link:
         if self.dialect.is_open and elapsed() - self._used_at >= idle:
             self.dialect.close()
 
-    def hurry(self, seconds: float) -> None:
-        """Let no call go on for longer than `seconds` from now; one that is waiting wakes. For a signal handler."""
-        self._ends_at = elapsed() + seconds
+    def hurry(self) -> None:
+        """The process is to end: a call that waits for the database gives up, later ones get one short attempt each.
+
+        May be called by a signal handler.
+        """
+        self._hurried = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break the connection off, under a call that waits on it too."""
         if (descriptor := self.dialect.descriptor()) is not None:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as line:
                 line.shutdown(socket.SHUT_RDWR)

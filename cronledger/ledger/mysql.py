@@ -131,7 +131,8 @@ class Mysql:
         """
         bounds = (
             "SET SESSION autocommit = 1, unique_checks = 1, sql_mode = 'STRICT_ALL_TABLES',"
-            " innodb_lock_wait_timeout = 3, lock_wait_timeout = 5"
+            " innodb_lock_wait_timeout = 3, lock_wait_timeout = 5,"
+            " sql_select_limit = DEFAULT, group_concat_max_len = 1024"
         )
         if "MariaDB" in self._server():
             return f"{bounds}, max_statement_time = {self._longest:g}"

@@ -1,5 +1,6 @@
 """One row per run: claim it, record its pid, settle, reap and adopt it; and who stood down, once."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -7,7 +8,7 @@ from datetime import datetime, timedelta
 from cronledger.clock import Clock
 from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
-from cronledger.ledger.link import Link
+from cronledger.ledger.link import Link, Sent
 from cronledger.ledger.run import MARGIN, Barred, Claim, Claimed, ClaimedElsewhere, Run, new_token, uuid7
 
 SETTLE_WITHIN = 5.0
@@ -177,12 +178,16 @@ class Ledger:
             "failure_reason": failure_reason,
             "output": output,
         }
-        try:
-            sent = self.link.send(_END, values, within=within, tries=2)
-        except Unstorable:
-            plain = {name: _ascii(values[name]) for name in ("failure_reason", "output")}
-            sent = self.link.send(_END, values | plain, within=within, tries=2)
+        plain = values | {name: _ascii(values[name]) for name in ("failure_reason", "output")}
+        sent = self._send_one_of(values, plain, plain | {"output": None}, within=within)
         return sent.count > 0 or bool(self.link.send(_TOKEN, values, within=within, tries=2).rows)
+
+    def _send_one_of(self, *shorter: Mapping[str, Value], within: float) -> Sent:
+        """The first that the database takes: what records a failure must not fail on its text."""
+        for values in shorter:
+            with contextlib.suppress(Unstorable):
+                return self.link.send(_END, values, within=within, tries=2)
+        raise LedgerError("the ledger takes no text at all; check the columns of cronledger_runs")
 
     def reap(self, run: Run, why: str) -> bool:
         """Mark a dead run failed. False: another node did, or its window or its owner is not what it was."""

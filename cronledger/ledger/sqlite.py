@@ -85,6 +85,10 @@ class Sqlite:
                 self._connection.close()
         self._connection = None
 
+    @property
+    def password(self) -> str | None:
+        return None
+
     def descriptor(self) -> int | None:
         return None
 

@@ -136,6 +136,8 @@ class Schedule:
         expanded, *parts = text.split("${")
         for part in parts:
             name, closed, rest = part.partition("}")
+            if closed and not (name.isidentifier() and name.isascii()):
+                raise EnvironmentMissing(f"{self.path} has ${{…}} around what is no variable's name; write ${{NAME}}")
             if closed and name not in environment:
                 looked = f"the environment and {self.env_file}" if self.env_file else "the environment"
                 raise EnvironmentMissing(f"${{{name}}} of {self.path} is not set; looked in {looked}: set it there")
@@ -239,7 +241,7 @@ def absolute(path: str, folder: str | None = None) -> str:
     The current folder is named as the shell names it in PWD where that is true (pwd -L, POSIX): a deploy's
     `current` stays `current`.
     """
-    path = os.path.join(folder or _current_folder(), path)
+    path = path if os.path.isabs(path) else os.path.join(folder or _current_folder(), path)
     return path if ".." in path.split("/") else os.path.normpath(path)
 
 

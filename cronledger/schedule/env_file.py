@@ -1,5 +1,8 @@
 """Reads an env_file: KEY=VALUE per line, as deploy tools write it."""
 
+import os
+import stat
+
 from cronledger.errors import EnvironmentMissing
 
 _BOM = b"\xef\xbb\xbf"
@@ -12,7 +15,9 @@ def read(path: str) -> dict[str, str]:
     Raises EnvironmentMissing if the file cannot be read or a line is malformed, never showing what it holds.
     """
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(0, "it is not a regular file")
             text = file.read().removeprefix(_BOM).decode()
     except OSError as error:
         raise EnvironmentMissing(

@@ -72,7 +72,10 @@ class Source:
 
     @cached_property
     def _lines(self) -> dict[Where, int]:
-        return key_lines(self.text)
+        try:
+            return key_lines(self.text)
+        except RecursionError:  # tomllib nests a little deeper: the mistakes are told without their lines
+            return {}
 
     def line(self, where: Where) -> int:
         """The line of the key, else of the nearest table around it."""
