@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from machine import wait_for
 
 from torture.cluster import Cluster
-from torture.scene import Ended, Scene, at_once
+from torture.scene import Ended, Scene
 from torture.standby import Pair
 
 JOBS = 3
@@ -60,6 +60,17 @@ def cut_off(scene: Scene, pair: Pair, minutes: int) -> None:
     assert count_forgotten(scene, ended, inflicted=1) == JOBS * minutes + 1
 
 
+def frozen_standby(scene: Scene, pair: Pair) -> None:
+    """A commit waits for a standby that says nothing: the claim is not known, until the next tick finds its row."""
+    pair.standby.pause()
+    unknown = scene.tick("web1", 2).wait()
+    assert (unknown.status, unknown.named, scene.wrote()) == (1, unknown.due, []), unknown
+    pair.standby.resume()
+    later = scene.tick("web1", 1).wait()
+    assert [event["event"] for event in later.events] == ["reaped", "ran"], later
+    scene.count(unknown, later, scene.tick("web2", 2).wait())
+
+
 def count_forgotten(scene: Scene, ended: list[Ended], *, inflicted: int) -> int:
     """Count, where a slot whose acknowledged row is gone may have run again; returns how many rows are gone."""
     wrote = scene.wrote()
@@ -91,8 +102,8 @@ def loses_a_node(scene: Scene, cluster: Cluster, nodes: int, minutes: int) -> No
     ticking = [scene.tick(f"web{node}", minutes // 2, dsn=dsns[node % 2]) for node in range(nodes)]
     wait_for(lambda: len(scene.wrote()) > wrote, 60, "one has claimed")
     cluster.kill()
+    ticking.append(scene.tick("web1", minutes // 2 - 1, dsn=dsns[1]))
     ended += [tick.wait() for tick in ticking]
-    ended += at_once([lambda: scene.tick("web1", minutes // 2 - 1, dsn=dsns[1])])
     assert ended[-1].named == ended[-1].due, ended[-1]
     ended += scene.batches(*([(f"web{node}", back) for node in range(nodes)] for back in range(minutes, 0, -1)))
     scene.count(*ended)

@@ -7,7 +7,7 @@ import pytest
 
 from torture.cluster import Cluster
 from torture.conftest import Tally
-from torture.failing_over import cut_off, fails_over, loses_a_node
+from torture.failing_over import cut_off, fails_over, frozen_standby, loses_a_node
 from torture.scene import Scene, scene_of
 from torture.standby import Pair
 
@@ -46,6 +46,13 @@ def test_an_asynchronous_fail_over(scene: Scene, pair: Pair, tally: Tally) -> No
 def test_a_standby_that_was_cut_off(scene: Scene, pair: Pair, tally: Tally) -> None:
     """Fail-over to a standby that lagged: exactly what it had not received is forgotten, and its runs say so."""
     cut_off(scene, pair, 5)
+    tally.holds()
+
+
+@pytest.mark.parametrize("synchronous", [True], ids=["postgres"])
+def test_a_frozen_standby(scene: Scene, pair: Pair, tally: Tally) -> None:
+    """A synchronous standby falls silent, so that commits wait: what could not be claimed is named, and never runs."""
+    frozen_standby(scene, pair)
     tally.holds()
 
 
