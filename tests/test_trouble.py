@@ -1,16 +1,21 @@
 """A ledger that cannot be used: one line that names the repair and what was due, exit 1, no password, no traceback."""
 
+import os
 import re
+import shlex
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 from urllib.parse import quote, urlsplit
 
 import pytest
-from conftest import Database
+from conftest import ROOT, Database
 from deployed import AT, Deployed, Run, complained, said
-from servers import PASSWORD, OwnServer
+from servers import PASSWORD, OwnServer, Server
 
 from cronledger.ledger.schema import RUNS
 
@@ -136,3 +141,106 @@ def test_with_a_variable_that_is_not_there(uninstalled: Deployed) -> None:
     """The ${NAME} of the dsn is named, and where it was looked for."""
     uninstalled.write('name = "ok"\ncommand = "true"', top='[ledger]\ndsn = "${NO_SUCH_NAME}"')
     complained(uninstalled.tick(CRONLEDGER_DSN=""), "NO_SUCH_NAME")
+
+
+def test_with_one_row_held_by_somebody_else(served: Deployed) -> None:
+    """A session that locks a dead run's row keeps no other job from running; what was not reaped is named."""
+    served.tick("--at", "2026-01-05T10:00")
+    utc = "+00" if served.database.kind == "postgres" else ""
+    served.database.sql(
+        "UPDATE cronledger_runs SET state = 'running', active_job = 'ok', finished_at = NULL, owner = 'elsewhere',"
+        f" expires_at = '2026-01-05 11:01:01{utc}'"
+    )
+    [(run_id,)] = served.rows("id")
+    served.write('name = "other"\ncommand = "true"')
+    with _session(served) as execute:
+        execute(f"SELECT id FROM cronledger_runs WHERE id = '{run_id}' FOR UPDATE")
+        done = served.tick()
+    assert re.fullmatch(rf"{AT} ran other in \d\.\ds\n", done.stdout)
+    assert re.fullmatch(r"cronledger: ledger busy \(.*\); not reaped here: run \S+ of ok on web1\n", done.stderr)
+    assert done.returncode == 1
+    assert re.search(r"reaped ok: .* window of .* over", served.tick().stdout)
+
+
+@contextmanager
+def _session(served: Deployed) -> Iterator[Callable[[str], object]]:
+    """A transaction of somebody else's, rolled back at the end."""
+    if served.database.kind == "postgres":
+        import psycopg
+
+        with psycopg.connect(served.dsn) as postgres:
+            yield postgres.execute
+            postgres.rollback()
+        return
+    import pymysql
+
+    with pymysql.connect(**served.database.server.arguments(served.dsn) | {"autocommit": False}) as mariadb:  # type: ignore[union-attr]
+        yield mariadb.cursor().execute
+        mariadb.rollback()
+
+
+def test_a_password_that_libpq_finds_by_itself_is_masked(postgres: Server, run: Run, tmp_path: Path) -> None:
+    """PGPASSWORD is the ledger's password as much as one in the DSN."""
+    dsn = postgres.fresh_database().replace(f":{quote(PASSWORD, safe='')}@", "@")
+    deployed = Deployed(tmp_path, Database("postgres", dsn, postgres), run)
+    deployed.write('name = "leak"\ncommand = "echo it is $PGPASSWORD; exit 1"')
+    assert deployed.cli("install", PGPASSWORD=PASSWORD).returncode == 0
+    done = deployed.tick(PGPASSWORD=PASSWORD)
+    assert re.fullmatch(rf"{AT} failed leak in \d\.\ds: exit 1: it is \*\*\*\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tick", "postgresql://app:hunter22xx@db/app"],
+        ["tick", "--at", "postgresql://app:hunter22xx@db/app"],
+        ["run", "postgresql://app:hunter22xx@db/app"],
+        ["list", "--node", "postgresql://app:hunter22xx@db/app"],
+        ["history", "--schedule", "postgresql://app:hunter22xx@db/app"],
+        ["postgresql://app:hunter22xx@db/app"],
+    ],
+)
+def test_a_dsn_in_the_wrong_place_is_not_repeated(run: Run, tmp_path: Path, words: list[str]) -> None:
+    """Whatever word it was taken for, the error masks its password."""
+    deployed = Deployed(tmp_path, Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), run).installed()
+    done = deployed.cli(*words)
+    assert done.returncode in (1, 2)
+    assert done.stderr
+    assert "hunter22xx" not in done.stdout + done.stderr
+
+
+def test_a_dsn_between_braces_is_not_repeated(uninstalled: Deployed) -> None:
+    """What is no variable's name is not shown: it may be the DSN itself."""
+    uninstalled.write('name = "ok"\ncommand = "true"', top='[ledger]\ndsn = "${postgresql://app:hunter22xx@db/app}"')
+    done = uninstalled.tick(CRONLEDGER_DSN="")
+    complained(done, r"write \$\{NAME\}")
+    assert "hunter22xx" not in done.stderr
+
+
+def test_an_env_file_that_is_a_pipe_does_not_hang(uninstalled: Deployed) -> None:
+    """It is no regular file, and is refused as such."""
+    os.mkfifo(uninstalled.folder / "fifo")
+    uninstalled.installed().write('name = "ok"\ncommand = "true"', top='env_file = "fifo"')
+    complained(uninstalled.tick(), "it is not a regular file")
+
+
+def test_with_the_current_folder_gone(uninstalled: Deployed) -> None:
+    """With absolute paths nothing needs it: cron may have started the tick in a folder that a deploy removed."""
+    if uninstalled.database.kind == "sqlite":
+        uninstalled.dsn = f"sqlite:///{uninstalled.folder}/ledger.db"
+    uninstalled.installed()
+    gone = uninstalled.folder / "gone"
+    gone.mkdir()
+    words = [sys.executable, "-m", "cronledger", "tick", "--schedule", str(uninstalled.folder / "schedule.toml")]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | uninstalled.env
+    line = f"cd {gone} && rmdir {gone} && exec {shlex.join(words)}"
+    done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, check=False)
+    said(done, r"ran ok in \d\.\ds", status=0)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-05:00", "0001-01-01T00:00"])
+def test_a_minute_at_the_end_of_time_is_refused(uninstalled: Deployed, at: str) -> None:
+    """Without a traceback."""
+    path = uninstalled.folder / "schedule.toml"
+    path.write_text(path.read_text().replace("UTC", "America/New_York"))
+    complained(uninstalled.tick("--at", at), f"--at {at[:4]}", status=2)

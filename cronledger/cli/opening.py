@@ -126,6 +126,8 @@ def minute_of(text: str, schedule: Schedule) -> datetime:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             moment = _local(moment, text, schedule)
+        if not 1970 <= moment.year < 9999:  # beyond, not every zone can tell the time
+            raise ValueError(moment.year)
         return moment.astimezone(UTC).replace(second=0, microsecond=0)
     except (ValueError, OverflowError):
         raise UsageError(

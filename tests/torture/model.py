@@ -121,7 +121,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         due = [_job(*job) for job in jobs]
         schedule = SimpleNamespace(zone=ZoneInfo("UTC"))
-        with Tick(schedule, ledger, Mask(None), dict, due=due, due_at=ZERO + slot * MINUTE) as tick:  # type: ignore[arg-type]
+        with Tick(schedule, ledger, dict, due=due, due_at=ZERO + slot * MINUTE) as tick:  # type: ignore[arg-type]
             for event in tick.events():
                 world.said.append(event)
 
