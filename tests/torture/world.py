@@ -84,6 +84,7 @@ class Command:
     job: str
     lock: str | None
     overlap: bool
+    owner: str
     ends_at: float
     alive: bool = True
 
@@ -191,14 +192,15 @@ class World:
             command.alive = command.alive and command.ends_at > self.time
 
     def _lengthen(self) -> None:
-        """What a later program may do: give a run that goes on a longer window."""
+        """What a later program may do: give its own runs a longer window."""
         self.faults -= 1
-        running = "SELECT id, expires_at FROM cronledger_runs WHERE state = 'running' AND namespace = 'app'"
-        for run_id, expires_at in self.connection.execute(running).fetchall():
+        running = "SELECT id, owner, expires_at FROM cronledger_runs WHERE state = 'running' AND namespace = 'app'"
+        for run_id, owner, expires_at in self.connection.execute(running).fetchall():
+            if run_id not in self.commands or self.commands[run_id].owner != owner:
+                continue
             later = (datetime.fromisoformat(expires_at) + timedelta(hours=2)).isoformat(" ", "microseconds")
             self.connection.execute("UPDATE cronledger_runs SET expires_at = ? WHERE id = ?", (later, run_id))
-            if run_id in self.commands:
-                self.commands[run_id].ends_at += 7200
+            self.commands[run_id].ends_at += 7200
         self.audit(self)
 
 
@@ -245,7 +247,7 @@ class Commands:
             same_job = other.job == job and not overlap
             if other.alive and (same_job or (lock and other.lock == lock)):
                 raise Violation(f"{job} is started while {other.job} is alive")
-        self._world.commands[key] = self._watched[key] = Command(key, job, lock, overlap, deadline)
+        self._world.commands[key] = self._watched[key] = Command(key, job, lock, overlap, here.actor.owner, deadline)
         return 1000 + len(self._world.commands)
 
     def start_of(self, key: str) -> int | None:
