@@ -78,6 +78,8 @@ class Tick:
 
             flight = Flight(self._ledger, self._schedule, expected=len(self._unclaimed) + 1)
             self._flight = self._open.enter_context(flight)
+            if self.signal_name:  # it came before there was anything to stop
+                flight.stop(Signals[self.signal_name])
         return self._flight
 
     def _reap(self, run: Run) -> Iterator[Event | Trouble]:
