@@ -117,14 +117,25 @@ def points(stages: Stages, scenario: Scenario) -> list[tuple[Direction, int]]:
     return [(way, number) for way in ("up", "down") for number in range(1, counts[way] + 1)]
 
 
-def cut_everywhere(stages: Stages, name: str, tally: Tally, and_then: Literal["cut", "mute"] = "cut") -> None:
+def cut_everywhere(stages: Stages, name: str, tally: Tally) -> None:
     """The scenario once for every chunk, delivered or not; then one more tick, on a sound connection."""
-    scenario = SCENARIOS[name]
-    chunks = points(stages, scenario)
-    each = [(scenario, Strike(way, number, told, and_then)) for way, number in chunks for told in (False, True)]
-    at_once(partial(_cut, stages), each, tally, width=8 if and_then == "cut" and name != "settles" else 24)
+    each = _everywhere(stages, SCENARIOS[name], "cut")
+    at_once(partial(_cut, stages), each, tally, width=24 if name == "settles" else 8)
     # The last chunks of a tick can come as one.
     assert tally.inflicted >= len(each) - 8, (tally, len(each))
+
+
+def mute_everywhere(stages: Stages, tally: Tally) -> None:
+    """To run, to reap and to adopt, mute from every second chunk on: all at once, for each takes many seconds."""
+    each = [pair for scenario in (runs, reaps, adopts) for pair in _everywhere(stages, scenario, "mute")[::2]]
+    at_once(partial(_cut, stages), each, tally, width=len(each))
+    assert tally.inflicted >= len(each) - 8, (tally, len(each))
+
+
+def _everywhere(stages: Stages, scenario: Scenario, and_then: Literal["cut", "mute"]) -> list[tuple[Scenario, Strike]]:
+    """At each chunk twice: delivered and not, in an order that has both among every second."""
+    chunks = [(way, number, told) for told in (False, True) for way, number in points(stages, scenario)]
+    return [(scenario, Strike(*one, and_then)) for one in chunks]
 
 
 def cut_here_and_there(stages: Stages, tally: Tally) -> None:

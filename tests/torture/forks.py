@@ -4,6 +4,7 @@ python tests/torture/forks.py   reads one JSON object per line from stdin and an
 """
 
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -11,12 +12,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
+PARTS = ("cli.options", "cli.tick", "flight", "ledger.mysql", "ledger.postgres", "ledger.sqlite")
+IMPORTED = ("ticks", *(f"cronledger.{part}" for part in PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,9 @@ class Ended:
 class Ticking:
     """A tick that goes on."""
 
-    def __init__(self, forks: "Forks", pid: int, files: tuple[Path, Path]) -> None:
-        self.pid, self._forks, self._files = pid, forks, files
+    def __init__(self, pid: int, files: tuple[Path, Path], reap: Callable[[], int]) -> None:
+        """`reap` returns its exit status once it has ended."""
+        self.pid, self._files, self._reap = pid, files, reap
         self._ended: Ended | None = None
 
     def send(self, signum: int) -> None:
@@ -53,8 +58,7 @@ class Ticking:
             finally:
                 os.close(exited)
             assert over, f"the tick {self.pid} did not end within {timeout:g} s"
-            status = self._forks.ask({"reap": self.pid})
-            self._ended = Ended(status, *(file.read_text() for file in self._files))
+            self._ended = Ended(self._reap(), *(file.read_text() for file in self._files))
         return self._ended
 
 
@@ -91,14 +95,14 @@ class Forks:
             files = folder / f"out.{self._number}", folder / f"err.{self._number}"
         named = {"out": str(files[0]), "err": str(files[1]), "folder": str(folder)}
         pid = self.ask({"arguments": arguments, "window": window, "uid": uid} | named)
-        return Ticking(self, pid, files)
+        return Ticking(pid, files, lambda: self.ask({"reap": pid}))
 
 
 def main() -> None:
     """The program."""
     sys.path.insert(0, str(TESTS))
-    import ticks  # noqa: F401
-
+    for name in IMPORTED:
+        importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -125,6 +129,8 @@ def _fork(asked: dict[str, Any]) -> int:
         except SystemExit as end:
             status = int(end.code or 0)
         finally:
+            if status == 99:
+                traceback.print_exc()
             os._exit(status)
     for descriptor in opened:
         os.close(descriptor)

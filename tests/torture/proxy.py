@@ -51,6 +51,7 @@ class Proxy:
         place = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self._listener.getsockname()[1]}"
         plain = {"query": "sslmode=disable&gssencmode=disable"} if PORTS[parts.scheme] == 5432 else {}
         self.dsn = parts._replace(netloc=place, **plain).geturl()
+        self.refused = 0
         self.counts: dict[str, int] = {}
         self.arm(strike or no_strike())
         self._lines: dict[socket.socket, tuple[socket.socket, Direction]] = {}
@@ -122,6 +123,7 @@ class Proxy:
         client, _ = self._listener.accept()
         if self._mode == "refusing":
             client.close()
+            self.refused += 1
             return
         server = socket.create_connection(self._server)
         ways: tuple[tuple[socket.socket, socket.socket, Direction], ...]

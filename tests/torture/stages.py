@@ -35,10 +35,10 @@ FOR_EVER = GUARDED + "sleep 300 9>&-; true"
 class Stage:
     """One of them. Ticks are of node web1 unless they say otherwise, speak JSON, and are remembered in `ticks`."""
 
-    def __init__(self, folder: Path, database: Database, forks: Forks) -> None:
+    def __init__(self, folder: Path, database: Database, forks: Forks, env: Mapping[str, str]) -> None:
         folder.mkdir()
         folder.chmod(0o755)
-        self.folder, self.database, self._forks = folder, database, forks
+        self.folder, self.database, self._forks, self._env = folder, database, forks, env
         self.namespace = f"stage-{folder.name}"
         self.ticks: list[Ticking] = []
 
@@ -66,6 +66,17 @@ class Stage:
         """A tick, and how it ended."""
         return self.start(*options, dsn=dsn, at=at).wait()
 
+    def spawn(self, *prefix: str, options: tuple[str, ...] = (), dsn: str | None = None) -> Ticking:
+        """A whole tick, as cron starts it, at the head of whose command line stands `prefix`."""
+        files = self.folder / f"out.s{len(self.ticks)}", self.folder / f"err.s{len(self.ticks)}"
+        command = [*prefix, sys.executable, "-m", "cronledger", "tick", *self.arguments(*options, dsn=dsn)]
+        with files[0].open("w") as out, files[1].open("w") as err:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self._env, stdout=out, stderr=err, start_new_session=True
+            )
+        self.ticks.append(Ticking(process.pid, files, process.wait))
+        return self.ticks[-1]
+
     def rows(self, columns: str, where: str = "1 = 1") -> list[tuple[object, ...]]:
         return self.database.sql(
             f"SELECT {columns} FROM cronledger_runs WHERE namespace = '{self.namespace}' AND {where}"
@@ -74,8 +85,11 @@ class Stage:
 
     def instant(self, seconds: float) -> str:
         """So many seconds from now, as an SQL literal of this database."""
-        utc = "+00" if self.database.kind == "postgres" else ""
-        return f"'{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S.%f}{utc}'"
+        return self.utc(f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S.%f}")
+
+    def utc(self, instant: str) -> str:
+        """An instant in UTC likewise."""
+        return f"'{instant}{'+00' if self.database.kind == 'postgres' else ''}'"
 
     def change(self, assignments: str) -> None:
         """Rewrite the rows, as time or another machine would have."""
@@ -153,7 +167,7 @@ class Stages:
 
     def stage(self) -> Stage:
         """A new one."""
-        return Stage(self._folder / f"{next(self._numbers)}", self.database, self.forks)
+        return Stage(self._folder / f"{next(self._numbers)}", self.database, self.forks, self._env)
 
 
 def account(stage: Stage, tally: Tally, *, slots: int = 1) -> None:
