@@ -80,7 +80,8 @@ def take_away(database: Database, part: Part) -> None:
             take_away(database, (other, table, index))
         database.sql(f"ALTER TABLE {table} DROP COLUMN {name}")
     elif database.kind == "postgres":
-        database.sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}" if kind == "mutex" else f"DROP INDEX {name}")
+        database.sql(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}")  # an index alone once install made it
+        database.sql(f"DROP INDEX IF EXISTS {name}")
     elif database.kind == "sqlite":
         database.sql(f"DROP INDEX {name}")
     else:
