@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import machine
 import pytest
 from torture import stalled
 from torture.away import goes_away
@@ -24,6 +25,14 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Iterator
     with scene_of(server, tmp_path, tally_of(kind)) as scene:
         yield scene
     scene.tally.holds()
+
+
+@pytest.fixture
+def pgbouncer() -> str:
+    """The path of this program."""
+    found = machine.find("pgbouncer")
+    assert found is not None  # else no test has begun
+    return found
 
 
 @on_all
@@ -77,13 +86,13 @@ def test_prune_while_ticks_go_on(scene: Scene) -> None:
 @on_own
 def test_unusual_settings(scene: Scene) -> None:
     """Nothing depends on what the server's settings make of a session."""
-    unusual(scene, 2)
+    unusual(scene, 1)
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
-def test_a_transaction_pooler(scene: Scene) -> None:
+def test_a_transaction_pooler(scene: Scene, pgbouncer: str) -> None:
     """pgbouncer with two connections for four nodes, killed in the middle of a run."""
-    pooled(scene, 4, 2)
+    pooled(scene, pgbouncer, 4, 2)
 
 
 def test_a_fail_over(tmp_path: Path) -> None:

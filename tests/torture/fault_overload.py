@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import machine
 import pytest
 
 from torture.conftest import Tally
 from torture.overload import busy_file, few_connections, many_ticks_and_jobs
-from torture.pruning import pruned
+from torture.pruning import pruned, roomy
 from torture.scene import OWN, SERVERS, Scene, scene_of
 from torture.unusual import pooled, unusual
 
@@ -18,6 +19,14 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, tally: Tally, kind: st
     server = None if kind == "sqlite" else request.getfixturevalue(kind)
     with scene_of(server, tmp_path, tally) as scene:
         yield scene
+
+
+@pytest.fixture
+def pgbouncer() -> str:
+    """The path of this program."""
+    found = machine.find("pgbouncer")
+    assert found is not None  # else no test has begun
+    return found
 
 
 @pytest.mark.parametrize("kind", OWN)
@@ -44,7 +53,8 @@ def test_a_busy_file(scene: Scene, tally: Tally) -> None:
 @pytest.mark.parametrize("kind", SERVERS)
 def test_prune(scene: Scene, tally: Tally) -> None:
     """Prune of 500,000 runs while ticks go on: none of them sees it, and nothing else goes."""
-    pruned(scene, 5, 100_000, 2)
+    with roomy(scene):
+        pruned(scene, 5, 100_000, 2)
     tally.holds()
 
 
@@ -56,7 +66,7 @@ def test_unusual_settings(scene: Scene, tally: Tally) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
-def test_a_transaction_pooler(scene: Scene, tally: Tally) -> None:
+def test_a_transaction_pooler(scene: Scene, pgbouncer: str, tally: Tally) -> None:
     """Behind pgbouncer in transaction mode, which dies, and then its server: each slot runs once."""
-    pooled(scene, 12, 20)
+    pooled(scene, pgbouncer, 12, 20)
     tally.holds()

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import recorded
-from machine import Guard, free_port, listens, program, unprivileged, wait_for
+from machine import Guard, free_port, listens, unprivileged, wait_for
 
 from torture.scene import Scene
 from torture.stalled import going_on, own, setting
@@ -85,8 +85,9 @@ def unusual(scene: Scene, minutes: int) -> None:
 class Bouncer:
     """A pgbouncer in transaction mode in front of a PostgreSQL, as a user who is not root. Use as a context manager."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, program: str, dsn: str) -> None:
         parts = urlsplit(dsn)
+        self._program = program
         self._port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="cronledger-pgbouncer-"))
         self.dsn = parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self._port}").geturl()
@@ -112,9 +113,8 @@ class Bouncer:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        name = program("pgbouncer", "pgbouncer", "CRONLEDGER_TEST_POSTGRES")
         place = {"cwd": self._folder, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        self._process = subprocess.Popen([name, "-q", "ini"], **place, **self._become)  # type: ignore[call-overload]
+        self._process = subprocess.Popen([self._program, "-q", "ini"], **place, **self._become)  # type: ignore[call-overload]
         wait_for(lambda: listens(self._port), 20, "pgbouncer listens")
 
     def kill(self) -> None:
@@ -131,10 +131,10 @@ class Bouncer:
         self._process.wait(10)
 
 
-def pooled(scene: Scene, nodes: int, minutes: int) -> None:
+def pooled(scene: Scene, pgbouncer: str, nodes: int, minutes: int) -> None:
     """Many nodes share two connections; the pooler dies while a job runs, and then the server behind it."""
     scene.write("schedule.toml", *(scene.job(f"j{number}") for number in range(4)))
-    with Bouncer(scene.dsn) as bouncer:
+    with Bouncer(pgbouncer, scene.dsn) as bouncer:
         batches = ([(f"web{node}", back) for node in range(nodes)] for back in range(10 + minutes, 10, -1))
         ended = scene.batches(*batches, dsn=bouncer.dsn)
         assert {(tick.status, tick.err) for tick in ended} == {(0, "")}, ended
