@@ -81,7 +81,9 @@ class Flight:
     ) -> None:
         """Start the command of a run that was claimed; one that cannot start ends like any other."""
         named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
-        env = {**environment, **job.env, **named, "CRONLEDGER_DUE_AT": utc(run.due_at)}
+        # The schedule too, so that a job such as `cronledger prune` means this one, wherever it runs.
+        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self._schedule.path}
+        env = {**environment, **job.env, **named}
         deadline = self._ledger.clock.reached(run.started_at + run.window)
         if elapsed() >= deadline:  # frozen since the claim: others may have reaped it, and started the next one
             why = f"not started: its window of {duration(round(run.window.total_seconds() * 1000))} was over"

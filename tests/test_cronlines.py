@@ -37,7 +37,7 @@ def test_assignments_are_read_as_cron_reads_them(line: str, value: str) -> None:
     ("line", "said"),
     [
         ("MAILTO=ops", "crontab:1: MAILTO is not carried over: mail is not sent"),
-        ('MAILTO=""', "crontab:1: MAILTO is not carried over: jobs that succeed say nothing now"),
+        ('MAILTO=""', "crontab:1: MAILTO is not carried over: a tick prints a line for each run"),
         ('MAILTO=""x', "crontab:1: MAILTO is not carried over: it has an open quote or text after the closing one"),
         ("MAILTO=root HOME=/", "set HOME on a line of its own"),
         ("RANDOM_DELAY=5", "crontab:1: RANDOM_DELAY is not carried over: jobs now start within their minute"),

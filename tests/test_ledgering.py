@@ -104,7 +104,7 @@ def test_reap_asks_first(embedded: Deployed, spawn: Spawn, wait_for: WaitFor) ->
     asked = embedded.cli("reap", "slow")
     assert asked.returncode == 2
     assert "its command may still be alive there" in asked.stderr
-    assert re.search(r"the run of \d\d:\d\d of slow on web1, running for \d+\.\ds", asked.stderr)
+    assert re.search(r"slow: run of \d\d:\d\d on web1, running for \d+\.\ds", asked.stderr)
     assert embedded.rows("state") == [("running",)]
     done = embedded.cli("reap", "slow", "--yes")
     assert re.fullmatch(rf"{AT} reaped slow: run of .*, by hand on web1\n", done.stdout)

@@ -62,6 +62,7 @@ def test_list_as_json(ledger: Database, run: Run) -> None:
         "timezone": "Europe/Paris",
         "enabled": True,
         "next_at": f"{year}-01-01T02:15:00Z",
+        "stood_down_at": None,
     }
     assert (list(last), last["id"], last["state"]) == (KEYS, run_id, "completed")
     assert (second["timezone"], second["last_run"]) == ("America/New_York", None)
@@ -218,7 +219,7 @@ def test_show_as_json(ledger: Database, run: Run) -> None:
     [
         (record, {}, 'output    not kept: of a run that completed only keep_output = "always" keeps it'),
         (record, {"output": ""}, "output    none: the command printed nothing"),
-        (failed, {}, 'output    not kept: the run was reaped, or its job has keep_output = "never"'),
+        (failed, {}, 'output    not kept: its tick was gone when it ended, or its job has keep_output = "never"'),
         (running, {}, "output   none yet: it is kept when the run ends, as the job's keep_output says"),
     ],
 )
@@ -237,7 +238,8 @@ def test_show_says_how_long_a_run_may_still_take(sqlite: Database, run: Run) -> 
     shown = run("show", "sessions:prune").stdout
     assert re.search(r"^state    running for 1m\d+s$", shown, re.MULTILINE)
     assert re.search(rf"^started  {stamp}$", shown, re.MULTILINE)
-    assert re.search(rf"^until    {stamp}; then any node may reap it$", shown, re.MULTILINE)
+    assert re.search(rf"^until    {stamp}, its stale_after$", shown, re.MULTILINE)
+    assert re.search(rf"^reaped   from {stamp} on, if it should still be running$", shown, re.MULTILINE)
     assert "\nlock     warehouse\n" in shown
     sqlite.sql("UPDATE cronledger_runs SET expires_at = '2026-03-01 00:00:00.000000'")
     assert re.search(

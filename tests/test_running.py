@@ -72,6 +72,7 @@ def test_a_run_that_bars_it_is_named_and_can_be_waited_for(
     assert tick.wait(30) == 0
     out, err = waiting.communicate(timeout=30)
     assert re.fullmatch(rf"{AT} ran a in \d\.\ds\n", out), err
+    assert re.fullmatch(r"(cronledger: waiting to run a: run of .* on web1 .*\n)?", err)
     assert sorted(deployed.rows("cause, state")) == [("manual", "completed"), ("schedule", "completed")]
 
 

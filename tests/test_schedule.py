@@ -98,8 +98,7 @@ TYPES = {
     "ledger = 1": "1: ledger: is a number; write a table",
     "ledger = { dns = 'x' }": "1: ledger.dns: unknown key; write dsn",
     "namespce = 'x'": "1: namespce: unknown key; write namespace",
-    "defaults = { every = '5m' }": "1: defaults.every: is not known to this version; leave it out, or install a later "
-    "cronledger",
+    "defaults = { every = '5m' }": "1: defaults.every: is not known to this version; leave it out",
     "defaults = { command = 'x' }": "1: defaults.command: is not a key of [defaults]; write it in each [[job]]",
 }
 
@@ -115,7 +114,7 @@ KEYS = {
     'cron = "0 0 31 2 *"': 'cron: "0 0 31 2 *" can never be due; write a day that one of its months has',
     'cron = "0 0 * *"': 'cron: "0 0 * *" has 4 fields; write five: minute hour day-of-month month day-of-week',
     'command = " "': "command: is empty; write something, or leave the key out",
-    "command = []": "command: is an array, but not of strings; write each word in quotes, as in "
+    "command = []": "command: is an empty array; write the program and its arguments, as in "
     '["bin/report", "--all"]',
     'command = ["", "x"]': "command: names no program; write the program as the first string",
     r'command = "a\u0000b"': "command: holds a NUL character; write it without",
@@ -138,7 +137,7 @@ KEYS = {
     "keep_output = 'no'": 'keep_output: is "no"; write "failed" or "always" or "never"',
     "report = true": 'report: is a boolean; write "all" or "problems"',
     "stale_afte = '5m'": "stale_afte: unknown key; write stale_after",
-    "retries = 3": "retries: is not known to this version; leave it out, or install a later cronledger",
+    "retries = 3": "retries: is not known to this version; leave it out",
 }
 
 
@@ -176,8 +175,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "a job that is none": (b"job = [\n\n3]\n", "3: is a number; write a [[job]] with name, cron and command"),
     "latin-1": ("\n# é".encode("latin-1"), "2: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
     "utf-16": ("x".encode("utf-16"), "1: the byte 0xff is not UTF-8; save the file as UTF-8"),
-    "syntax": (b"a = 1\nb = \n", "2: not TOML: Invalid value; see https://toml.io/en/v1.0.0"),
-    "unclosed": (b'\n\nname = "x', "3: not TOML: Unterminated string; see https://toml.io/en/v1.0.0"),
+    "syntax": (b"a = 1\nb = \n", "2: not TOML: Invalid value; strings stand in quotes, see https://toml.io/en/v1.0.0"),
+    "unclosed": (b'\n\nname = "x', "3: not TOML: Unterminated string; strings stand in quotes, see https://toml.io/en/v1.0.0"),
     "huge": (
         b"a = 1\nb = " + b"9" * 5000 + b"\nc = 1\n",
         """2: too much for the TOML parser (Exceeds the limit (4300 digits) for integer string conversion); \

@@ -87,6 +87,7 @@ def test_a_job_stands_down_once_while_its_run_goes_on(
     assert re.fullmatch(rf"{AT} stood down slow: run of 2026-01-05 10:00 still going on web1 for \d\.\ds\n", lines[0])
     assert lines[1] == ""
     assert len(deployed.rows("id")) == 1
+    assert re.search(r"stood down from .*; before that running since .* on web1", deployed.cli("list").stdout)
     (tmp_path / "go").touch()
     out, err = slow.communicate(timeout=30)
     assert re.fullmatch(rf"{AT} ran slow in \d+\.\ds\n", out)
@@ -124,7 +125,7 @@ def test_a_run_past_its_window_is_reaped_and_the_job_runs_in_the_same_tick(deplo
         r"ran ok in \d\.\ds",
         status=1,
     )
-    assert deployed.rows("state, failure_reason") == [("failed", "window of 60m0s over"), ("completed", None)]
+    assert deployed.rows("state, failure_reason") == [("failed", "reaped: window of 60m0s over"), ("completed", None)]
 
 
 def test_a_run_of_a_dead_tick_is_reaped_at_once_on_its_node(
@@ -204,7 +205,7 @@ def test_a_run_that_ends_after_it_was_reaped_has_its_own_line(
     out, err = tick.communicate(timeout=30)
     assert re.fullmatch(rf"{AT} failed slow in \d+\.\ds: ended \(exit 0\) after it was reaped at \d\d:\d\d\n", out)
     assert (err, tick.returncode) == ("", 1)
-    assert deployed.rows("state, failure_reason") == [("failed", "by hand on web2")]
+    assert deployed.rows("state, failure_reason") == [("failed", "reaped: by hand on web2")]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -248,12 +249,13 @@ def test_what_a_job_sees(deployed: Deployed) -> None:
     (deployed.folder / ".env").write_text("A=file\nexport B='file'\nC=\"file\"\nD=file # not a comment in a value?\n")
     deployed.write(
         'name = "see"\nkeep_output = "always"\nenv = { C = "job" }\n'
-        'command = "pwd; echo $A $B $C $E $CRONLEDGER_JOB $CRONLEDGER_RUN_ID $CRONLEDGER_DUE_AT $CRONLEDGER_NODE"',
+        'command = "echo $CRONLEDGER_SCHEDULE; pwd; echo $A $B $C $E $CRONLEDGER_JOB $CRONLEDGER_RUN_ID $CRONLEDGER_DUE_AT $CRONLEDGER_NODE"',
         top='env_file = ".env"\n[defaults]\nenv = { B = "defaults", C = "defaults" }',
     )
     assert deployed.tick("--at", "2026-01-05T10:00", E="tick", A="tick").returncode == 0
     [(output, run_id)] = deployed.rows("output, id")
     assert str(output).splitlines() == [
+        f"{deployed.folder}/schedule.toml",
         str(deployed.folder),
         f"file defaults job tick see {run_id} 2026-01-05T10:00:00Z web1",
     ]
@@ -339,7 +341,7 @@ def test_a_dry_run_claims_nothing_and_says_why(deployed: Deployed) -> None:
     [
         ("tomorrow", "--at tomorrow: not a time"),
         ("2199-01-05T10:00", "still to come"),
-        ("2026-10-25T02:30", r"occurs twice in Europe/Paris.*02:30:00\+0200 or .*02:30:00\+0100"),
+        ("2026-10-25T02:30", r"occurs twice in Europe/Paris.*02:30:00\+02:00 or .*02:30:00\+01:00"),
         ("2026-03-29T02:30", "never occurs in Europe/Paris"),
     ],
 )

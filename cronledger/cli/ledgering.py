@@ -20,7 +20,7 @@ from cronledger.cli.opening import (
     open_for,
 )
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
-from cronledger.cli.tables import print_json
+from cronledger.cli.tables import moment, print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import Reaped, duration, utc
 from cronledger.ledger import look, open_link, schema
@@ -141,15 +141,11 @@ def reap(
     holder = found.holder()
     now = ledger.clock.now()
     age = duration(round((now - found.started_at) / timedelta(milliseconds=1)))
-    named = f"{holder.run_of(read.zone, now)} of {found.job} on {found.node}, running for {age}".replace(
-        "run of", "the run of", 1
-    )
     if found.state != "running":
-        raise CronledgerError(
-            f"run {found.id} of {found.job} is over: {found.state} since {utc(found.finished_at or now)}"
-        )
+        since = moment(found.finished_at or now, read.zone, seconds=True)
+        raise CronledgerError(f"run {found.id} of {found.job} is over: {found.state} since {since}")
     if not yes:
-        _ask(named)
+        _ask(f"{found.job}: {holder.run_of(read.zone, now)} on {found.node}, running for {age}")
     if not ledger.reap(found, f"by hand on {here}"):
         raise CronledgerError(
             f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
@@ -168,7 +164,7 @@ def reap(
 
 def _ask(named: str) -> None:
     typer.echo(
-        f"{named}: its command may still be alive there. Reaped, the job may be started again beside it.", err=True
+        f"{named}; its command may still be alive there. Reaped, the job may be started again beside it.", err=True
     )
     if not sys.stdin.isatty():
         raise UsageError("nobody can be asked here; make sure that the command is dead, then add --yes")

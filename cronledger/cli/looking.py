@@ -35,27 +35,28 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
     read = load(find_schedule(schedule))
     last = _last_runs(read, dsn)
     if json:
-        print_json([_job_record(job, now, last.get(job.name) if last else None) for job in read.jobs])
+        print_json([_job_record(job, now, *(last or {}).get(job.name, (None, None))) for job in read.jobs])
         return
     rows = [_job_row(job, read, now) for job in read.jobs]
     if last is None:
         print_table(["JOB", "CRON", "NEXT"], rows)
         return
-    rows = [[*row, _last(last[row[0]], read)] for row in rows]
+    rows = [[*row, _last(*last[row[0]], read)] for row in rows]
     print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows, spare=["CRON"])
 
 
-def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, Run | None] | None:
-    """The last run of each job; None without a ledger, with the reason on stderr."""
+def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | None, datetime | None]] | None:
+    """Each job's last run, and the slot that it stood down from last; None without a ledger, saying why on stderr."""
     try:
         with ledger_of(schedule, dsn) as ledger:
-            return {job.name: look.last_run(ledger, job.name) for job in schedule.jobs}
+            stood_down = look.stood_down(ledger)
+            return {job.name: (look.last_run(ledger, job.name), stood_down.get(job.name)) for job in schedule.jobs}
     except CronledgerError as error:
         typer.echo(f"{complaint(error)}; so this is the schedule alone, without the last runs", err=True)
         return None
 
 
-def _job_record(job: Job, now: datetime, run: Run | None) -> dict[str, object]:
+def _job_record(job: Job, now: datetime, run: Run | None, stood_down_at: datetime | None) -> dict[str, object]:
     due_at = _due_at(job, now)
     return {
         "name": job.name,
@@ -64,6 +65,7 @@ def _job_record(job: Job, now: datetime, run: Run | None) -> dict[str, object]:
         "enabled": job.enabled,
         "next_at": due_at and utc(due_at),
         "last_run": run and run_record(run),
+        "stood_down_at": stood_down_at and utc(stood_down_at),
     }
 
 
@@ -78,7 +80,15 @@ def _due_at(job: Job, now: datetime) -> datetime | None:
     return next(job.cron.upcoming(now, job.zone), None) if job.enabled else None
 
 
-def _last(run: Run | None, schedule: Schedule) -> str:
+def _last(run: Run | None, stood_down_at: datetime | None, schedule: Schedule) -> str:
+    """How it last went: a slot that it stood down from is told while it is newer than the run."""
+    told = _last_run(run, schedule)
+    if stood_down_at is None or (run is not None and run.due_at > stood_down_at):
+        return told
+    return f"stood down from {moment(stood_down_at, schedule.zone)}; before that {told}"
+
+
+def _last_run(run: Run | None, schedule: Schedule) -> str:
     if run is None:
         return "never ran"
     at = moment(run.started_at, schedule.zone)

@@ -41,7 +41,7 @@ def node_name(option: str | None) -> str:
 
     Raises UsageError for one off the grammar.
     """
-    name = option or os.environ.get("CRONLEDGER_NODE") or socket.gethostname()
+    name = option if option is not None else os.environ.get("CRONLEDGER_NODE") or socket.gethostname()
     if not is_name(name):
         raise UsageError(
             f"the node's name {name!a} is not a name: at most 128 ASCII letters, digits and . _ : / -, a letter or"
@@ -66,6 +66,8 @@ class Environment:
 
 def find_dsn(option: str | None, schedule: Schedule | None, environment: Environment) -> Dsn:
     """The ledger's DSN: the option, else CRONLEDGER_DSN, else the schedule's. Raises UsageError without one."""
+    if option == "":
+        raise UsageError("--dsn is empty: is a variable of the shell not set? Leave the option out, or give it a DSN")
     if given := option or os.environ.get("CRONLEDGER_DSN"):
         return parse(given, _current_folder())
     if schedule is not None and schedule.dsn is not None:
@@ -139,12 +141,14 @@ def _local(naive: datetime, text: str, schedule: Schedule) -> datetime:
     first, second = (naive.replace(tzinfo=schedule.zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return first
-    offsets = " or ".join(
-        f"{moment.replace(tzinfo=None).isoformat()}{moment.strftime('%z')}" for moment in (first, second)
+    if not _is_there(first, schedule):
+        raise UsageError(
+            f"--at {text}: this local time never occurs in {schedule.zone_name}, so nothing was due then; write another"
+        )
+    offsets = f"{first.isoformat()} or {second.isoformat()}"
+    raise UsageError(
+        f"--at {text}: this local time occurs twice in {schedule.zone_name}; write it with its offset, {offsets}"
     )
-    exists = first.astimezone(schedule.zone) == first and _is_there(first, schedule)
-    how = "occurs twice" if exists else "never occurs"
-    raise UsageError(f"--at {text}: this local time {how} in {schedule.zone_name}; write it with its offset, {offsets}")
 
 
 def _is_there(moment: datetime, schedule: Schedule) -> bool:

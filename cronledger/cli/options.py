@@ -16,7 +16,7 @@ class Option:
 SCHEDULE = Option("schedule", "The schedule file; else ./schedule.toml.", "PATH", "CRONLEDGER_SCHEDULE")
 DSN = Option(
     "dsn",
-    "The ledger's database; else [ledger] dsn of the schedule. Prefer those: a command line is seen by all users.",
+    "The ledger's database; else [ledger] dsn of the schedule. Better there: all users see a command line.",
     "DSN",
     "CRONLEDGER_DSN",
 )

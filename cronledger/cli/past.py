@@ -150,7 +150,8 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
         ("due", due),
         ("node", run.node + (f", pid {run.pid}" if run.pid else "")),
         ("started", at(run.started_at)),
-        ("until", f"{at(run.expires_at)}; then any node may reap it" if run.state == "running" else ""),
+        ("until", f"{at(run.started_at + run.window)}, its stale_after" if run.state == "running" else ""),
+        ("reaped", f"from {at(run.expires_at)} on, if it should still be running" if run.state == "running" else ""),
         ("lock", run.held_lock or ""),
         ("finished", at(run.finished_at)),
         ("took", took(run)),
@@ -167,7 +168,7 @@ def _why_no_output(run: Run) -> str:
         return "none: the command printed nothing"
     if run.state == "completed":
         return 'not kept: of a run that completed only keep_output = "always" keeps it'
-    return 'not kept: the run was reaped, or its job has keep_output = "never"'
+    return 'not kept: its tick was gone when it ended, or its job has keep_output = "never"'
 
 
 def run_record(run: Run) -> dict[str, object]:

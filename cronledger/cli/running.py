@@ -8,6 +8,7 @@ import typer
 
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
+    BY_HAND,
     Environment,
     duration_of,
     find_dsn,
@@ -24,6 +25,7 @@ from cronledger.errors import CannotStart, CronledgerError
 from cronledger.events import StoodDown
 from cronledger.flight import Flight
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew, open_link
+from cronledger.ledger.link import BUDGET
 from cronledger.schedule import Job, Schedule
 
 POLL = 1.0
@@ -65,8 +67,9 @@ def run(
     read = load_for_work(find_schedule(schedule))
     wanted = job_of(read, job)
     environment = Environment(read)
-    link = open_link(find_dsn(dsn, read, environment))
+    link = open_link(find_dsn(dsn, read, environment), budget=BY_HAND)
     ledger = open_for(link, read, node_name(node))
+    link.extend(BUDGET)
     check_skew(ledger.clock, start.wall, start.wall_read_at)
     printer = Printer(read, link.mask, Lines(2, "utf-8"), json=json, quiet=False)
     live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
@@ -86,7 +89,7 @@ def run(
 
 def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:
     """The run, claimed. Raises CronledgerError when another run bars it for longer than `wait`."""
-    until = elapsed() + wait.total_seconds()
+    until, told = elapsed() + wait.total_seconds(), False
     while True:
         run = ledger.draft(
             job.name, due_at=None, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap, cause="manual"
@@ -94,8 +97,12 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
         claim = ledger.claim(run)
         if isinstance(claim, Claimed):
             return run
+        why = _why(ledger, schedule, job, claim)
         if elapsed() >= until:
-            raise CronledgerError(f"{job.name} does not run now: {_why(ledger, schedule, job, claim)}")
+            raise CronledgerError(f"{job.name} does not run now: {why}")
+        if not told:
+            typer.echo(f"cronledger: waiting to run {job.name}: {why}", err=True)
+        told = True
         ledger.link.close()
         time.sleep(POLL)
 

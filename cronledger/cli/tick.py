@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
+    BY_HAND,
     Environment,
     complaint,
     find_dsn,
@@ -20,6 +21,7 @@ from cronledger.cli.opening import (
 from cronledger.errors import CronledgerError, UsageError
 from cronledger.events import Event, Ran, Trouble, one_line
 from cronledger.ledger import check_skew, open_link
+from cronledger.ledger.link import BUDGET
 from cronledger.masking import Mask
 from cronledger.schedule import Job, Schedule
 from cronledger.tick import Tick
@@ -31,7 +33,7 @@ def tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: f
     """One tick; `wall_seconds` since the epoch were read from the node's clock at `wall_read_at` of `elapsed()`."""
     errors = Lines(2, "utf-8")
     try:
-        return _tick({name: value for name, value in options.items() if value}, wall_seconds, wall_read_at, errors)
+        return _tick(options, wall_seconds, wall_read_at, errors)
     except CronledgerError as error:
         errors.write(complaint(error))
         return error.exit_status
@@ -50,7 +52,8 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     stopper = Stopper()
     try:
         with stopper:
-            link = open_link(find_dsn(_text(options, "dsn"), schedule, environment))
+            dsn = find_dsn(_text(options, "dsn"), schedule, environment)
+            link = open_link(dsn, budget=BY_HAND if options.get("dry-run") else BUDGET)
             stopper.forward(lambda _: link.hurry())
             ledger = open_for(link, schedule, node)
             check_skew(ledger.clock, wall, wall_read_at)

@@ -14,7 +14,12 @@ from cronledger.events import one_line
 
 STALE_AFTER = "24h"  # cron knows no limit; a run that takes longer than a day is taken for dead
 
-_NAMESPACE = """# namespace = "NAME"  # the application's, where several share a ledger"""
+_NAMESPACE = """# namespace = "NAME"  # the application's, where several share a ledger
+# env_file = ".env"   # with DATABASE_URL=… in it: cron's environment has none
+
+# [ledger]
+# dsn = "${DATABASE_URL}"
+""".rstrip()
 _USUAL_USER = re.compile(r"root|www-data|nginx|apache|daemon|nobody|operator|postgres|redis|ubuntu|deploy")
 _USUAL_PROGRAM = re.compile(r"cd|test|\[|php|python3?|perl|ruby|node|sh|bash|env|curl|wget|nice|flock|echo|exec")
 _SHELL_WITH_PRINTF = re.compile(r"(.*/)?(sh|bash|dash|ksh|zsh|ash)")
@@ -118,7 +123,7 @@ def _heading(jobs: list[_Job], source: str) -> list[str]:
     user = next(job.entry.user for job in jobs if job.runs)
     return [
         f"# Made by `cronledger import` from {one_line(source)}; read it through, then try `cronledger check`.",
-        "# One of the machines that tick it runs a job, and never while the job's previous run is still going.",
+        "# Each job now runs on one node only, and never beside its own previous run.",
         *([f"# Its jobs ran as {user}: the line `cronledger tick` belongs into that user's crontab."] if user else []),
     ]
 

@@ -21,7 +21,10 @@ _NOT_CARRIED_OVER = {
     "RANDOM_DELAY": "jobs now start within their minute: spread their minutes by hand",
     "LOGNAME": "cron ignores it and gives each job its own user's name",
 }
-_SILENT = "jobs that succeed say nothing now, and a failure is a line of the tick: keep MAILTO for its own line"
+_SILENT = (
+    'a tick prints a line for each run: report = "problems" under [defaults] keeps those that succeed silent, and'
+    " MAILTO belongs to the tick's own line"
+)
 
 _BLANKS = " \t"
 _ASSIGNMENT = re.compile(r"""("[^"=]*"|'[^'=]*'|[^\s"'=][^\s=]*)\s*=\s*(.*)""", re.DOTALL)

@@ -24,6 +24,10 @@ _SLOT = (
     f"SELECT {COLUMNS} FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND due_at = %(due_at)s"
 )
+_STOOD_DOWN = (
+    "SELECT job, stood_down_at FROM cronledger_jobs"
+    " WHERE namespace = %(namespace)s AND scope_node = '' AND stood_down_at IS NOT NULL"
+)
 _PRUNABLE = (
     "SELECT id, job, finished_at FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
@@ -36,6 +40,12 @@ def last_run(ledger: Ledger, job: str) -> Run | None:
     """The newest run of `job`, by its start."""
     rows = ledger.link.send(_LAST, {"namespace": ledger.namespace, "job": job}).rows
     return ledger.read(rows[0]) if rows else None
+
+
+def stood_down(ledger: Ledger) -> dict[str, datetime]:
+    """The slot from which each job stood down last, by the job's name."""
+    rows = ledger.link.send(_STOOD_DOWN, {"namespace": ledger.namespace}).rows
+    return {str(row["job"]): ledger.link.dialect.instant(row["stood_down_at"]) for row in rows}
 
 
 def run_of_slot(ledger: Ledger, job: str, due_at: datetime) -> Run | None:

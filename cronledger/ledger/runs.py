@@ -197,7 +197,7 @@ class Ledger:
             "pid": run.pid,
             "duration_ms": max(0, round((now - run.started_at) / timedelta(milliseconds=1))),
             "exit_code": None,
-            "failure_reason": why,
+            "failure_reason": f"reaped: {why}",
             "output": None,
             "owner": run.owner,
             "expires_at": run.expires_at,

@@ -96,7 +96,9 @@ def check(link: Link) -> None:
         )
     if missing := _missing_mutexes(link, RUNS):
         named = ", ".join(f"{name} ({columns})" for name, columns in missing)
-        raise LedgerNotInstalled(f"the ledger has lost a mutex, without which jobs could run twice: {named}")
+        raise LedgerNotInstalled(
+            f"the ledger has lost a mutex, the unique index {named}: without it jobs could run twice"
+        )
 
 
 def _missing_mutexes(link: Link, table: Table) -> list[tuple[str, str]]:

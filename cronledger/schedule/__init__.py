@@ -140,7 +140,8 @@ class Schedule:
                 raise EnvironmentMissing(f"{self.path} has ${{…}} around what is no variable's name; write ${{NAME}}")
             if closed and name not in environment:
                 looked = f"the environment and {self.env_file}" if self.env_file else "the environment"
-                raise EnvironmentMissing(f"${{{name}}} of {self.path} is not set; looked in {looked}: set it there")
+                there = "set it there" if self.env_file else "name an env_file in the schedule, and set it there"
+                raise EnvironmentMissing(f"${{{name}}} of {self.path} is not set; looked in {looked}: {there}")
             expanded += environment[name] + rest if closed else "${" + part
         return expanded
 

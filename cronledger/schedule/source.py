@@ -10,6 +10,7 @@ from cronledger.schedule.toml_lines import Where, key_lines
 from cronledger.schedule.values import Reader, is_name
 
 _BOM = b"\xef\xbb\xbf"
+_OFTEN_MEANT = {"timeout": "stale_after", "schedule": "cron", "cmd": "command", "tz": "timezone", "when": "cron"}
 _LATER = ("every", "lease", "catch_up", "scope", "retries", "retry_delay", "on_failure", "on_recovery")
 
 
@@ -48,7 +49,7 @@ class Source:
             wrong, _, place = str(error).rpartition(" (at ")
             number = place.removeprefix("line ").partition(",")[0]
             line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
-            self._refuse(line, f"not TOML: {wrong}", "see https://toml.io/en/v1.0.0")
+            self._refuse(line, f"not TOML: {wrong}", "strings stand in quotes, see https://toml.io/en/v1.0.0")
         except (RecursionError, ValueError) as error:  # nested too deeply, an integer too large
             wrong = f"too much for the TOML parser ({str(error).partition(':')[0]})"
             self._refuse(self._line_of(type(error)), wrong, "write it smaller")
@@ -122,9 +123,10 @@ class Source:
 
         key = str(where[-1])
         if key in _LATER and where[0] in ("job", "defaults"):
-            self.mistake(where, "is not known to this version", "leave it out, or install a later cronledger")
+            self.mistake(where, "is not known to this version", "leave it out")
             return
-        near = difflib.get_close_matches(key.lower(), readers, n=1)
+        meant = [_OFTEN_MEANT[key.lower()]] if key.lower() in _OFTEN_MEANT else []
+        near = [one for one in meant if one in readers] or difflib.get_close_matches(key.lower(), readers, n=1)
         self.mistake(where, "unknown key", f"write {near[0]}" if near else f"known here are {', '.join(readers)}")
 
     def refuse_mistakes(self) -> None:

@@ -17,7 +17,7 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
 _SHORTEST_WINDOW = timedelta(minutes=1)
-_OURS = ("CRONLEDGER_JOB", "CRONLEDGER_RUN_ID", "CRONLEDGER_DUE_AT", "CRONLEDGER_NODE")
+_OURS = ("CRONLEDGER_JOB", "CRONLEDGER_RUN_ID", "CRONLEDGER_DUE_AT", "CRONLEDGER_NODE", "CRONLEDGER_SCHEDULE")
 
 
 def is_name(text: str) -> bool:
@@ -134,7 +134,9 @@ def command(value: Any) -> str | tuple[str, ...]:
         return some_text(value)
     if not isinstance(value, list):
         raise Refused(f"is {described(value)}", "write a string for the shell, or an array of strings")
-    if not value or not all(isinstance(word, str) for word in value):
+    if not value:
+        raise Refused("is an empty array", 'write the program and its arguments, as in ["bin/report", "--all"]')
+    if not all(isinstance(word, str) for word in value):
         raise Refused("is an array, but not of strings", 'write each word in quotes, as in ["bin/report", "--all"]')
     if not value[0].strip():
         raise Refused("names no program", "write the program as the first string")

@@ -120,7 +120,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         due = [_job(*job) for job in jobs]
-        schedule = SimpleNamespace(zone=ZoneInfo("UTC"))
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml")
         with Tick(schedule, ledger, dict, due=due, due_at=ZERO + slot * MINUTE) as tick:  # type: ignore[arg-type]
             for event in tick.events():
                 world.said.append(event)
