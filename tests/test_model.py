@@ -39,7 +39,7 @@ def test_every_order_of_two_nodes_at_one_slot() -> None:
     """Whatever the order of their statements: one run, one line, nothing left running."""
     ledger = empty()
     count = every(lambda choose: history(choose, ledger, [("web1", 0, JOBS[2:3]), ("web2", 0, JOBS[2:3])]))
-    assert count > 1000
+    assert count > 500
 
 
 def test_histories_of_nodes_that_die_and_answers_that_get_lost() -> None:

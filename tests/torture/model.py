@@ -95,7 +95,7 @@ class Audit:
 
     def _step(self, world: World, *rows: tuple[object, ...]) -> None:
         old, new = (dict(zip((*COLUMNS, "pid_start", "updated_at", "token", "why"), row, strict=True)) for row in rows)
-        run_id, why = str(old["id"]), str(new["why"])
+        run_id, why = str(old["id"]), str(new["why"]).removeprefix("reaped: ")
         if old["state"] != "running" or run_id == "foreign":
             raise Violation(f"a row that is over, or another namespace's, was written: {rows}")
         expired = str(old["expires_at"]) <= world.now().replace(tzinfo=None).isoformat(" ", "microseconds")
@@ -189,7 +189,7 @@ def _check(world: World, audit: Audit, ticks: list[Plan]) -> None:
             raise Violation(f"its end was said {counts[run_id]} times")
     for event in said:
         state, why = ends[str(event.run_id)]
-        reaped = why is not None and why.startswith(("window of", "its tick is gone"))
+        reaped = why is not None and why.startswith("reaped: ")
         if isinstance(event, Ran) != (state == "completed") and not reaped:
             raise Violation(f"the ledger has {state}, a tick said {event}")
         if reaped != (isinstance(event, Reaped) or LATE in getattr(event, "reason", "")):
