@@ -114,8 +114,7 @@ KEYS = {
     'cron = "0 0 31 2 *"': 'cron: "0 0 31 2 *" can never be due; write a day that one of its months has',
     'cron = "0 0 * *"': 'cron: "0 0 * *" has 4 fields; write five: minute hour day-of-month month day-of-week',
     'command = " "': "command: is empty; write something, or leave the key out",
-    "command = []": "command: is an empty array; write the program and its arguments, as in "
-    '["bin/report", "--all"]',
+    "command = []": 'command: is an empty array; write the program and its arguments, as in ["bin/report", "--all"]',
     'command = ["", "x"]': "command: names no program; write the program as the first string",
     r'command = "a\u0000b"': "command: holds a NUL character; write it without",
     "stale_after = 60": 'stale_after: is a number; write "60m"',
@@ -176,7 +175,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     "latin-1": ("\n# é".encode("latin-1"), "2: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
     "utf-16": ("x".encode("utf-16"), "1: the byte 0xff is not UTF-8; save the file as UTF-8"),
     "syntax": (b"a = 1\nb = \n", "2: not TOML: Invalid value; strings stand in quotes, see https://toml.io/en/v1.0.0"),
-    "unclosed": (b'\n\nname = "x', "3: not TOML: Unterminated string; strings stand in quotes, see https://toml.io/en/v1.0.0"),
+    "unclosed": (
+        b'\n\nname = "x',
+        "3: not TOML: Unterminated string; strings stand in quotes, see https://toml.io/en/v1.0.0",
+    ),
     "huge": (
         b"a = 1\nb = " + b"9" * 5000 + b"\nc = 1\n",
         """2: too much for the TOML parser (Exceeds the limit (4300 digits) for integer string conversion); \

@@ -249,7 +249,8 @@ def test_what_a_job_sees(deployed: Deployed) -> None:
     (deployed.folder / ".env").write_text("A=file\nexport B='file'\nC=\"file\"\nD=file # not a comment in a value?\n")
     deployed.write(
         'name = "see"\nkeep_output = "always"\nenv = { C = "job" }\n'
-        'command = "echo $CRONLEDGER_SCHEDULE; pwd; echo $A $B $C $E $CRONLEDGER_JOB $CRONLEDGER_RUN_ID $CRONLEDGER_DUE_AT $CRONLEDGER_NODE"',
+        'command = "echo $CRONLEDGER_SCHEDULE; pwd; '
+        'echo $A $B $C $E $CRONLEDGER_JOB $CRONLEDGER_RUN_ID $CRONLEDGER_DUE_AT $CRONLEDGER_NODE"',
         top='env_file = ".env"\n[defaults]\nenv = { B = "defaults", C = "defaults" }',
     )
     assert deployed.tick("--at", "2026-01-05T10:00", E="tick", A="tick").returncode == 0
