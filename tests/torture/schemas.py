@@ -10,7 +10,6 @@ from conftest import ROOT, Database
 from cronledger.ledger import open_link, schema
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.link import Link
-from cronledger.masking import Mask
 from torture.conftest import Tally
 from torture.installing import Asked, Nodes
 
@@ -44,7 +43,7 @@ def make(database: Database, version: int) -> None:
 
 def link_to(database: Database) -> Link:
     dsn = parse(database.dsn, "/")
-    return open_link(dsn, mask=Mask(dsn.password), install=True)
+    return open_link(dsn, install=True)
 
 
 def inside(database: Database) -> dict[Part, bool]:
