@@ -11,9 +11,10 @@ from functools import partial
 from torture.conftest import Tally
 from torture.cuts import points, runs
 from torture.proxy import Proxy, Strike
-from torture.stages import MINUTE, SHORT, Stage, Stages, at_once
+from torture.stages import GUARDED, MINUTE, Stage, Stages, at_once
 
 NEXT = "2026-01-05T10:01"
+LIVES_ON = GUARDED + "sleep 0.4 9>&-"  # long enough to be found alive by the next ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def kill_at_every_chunk(stages: Stages, tally: Tally) -> None:
 
 def _length(stage: Stage) -> float:
     """What a tick takes that nobody kills."""
-    stage.write(SHORT)
+    stage.write(LIVES_ON)
     begun = time.monotonic()
     assert stage.tick().status == 0, stage.said()
     return time.monotonic() - begun
@@ -50,12 +51,12 @@ def _length(stage: Stage) -> float:
 
 def _kill(stages: Stages, length: float, moment: Moment) -> Stage:
     stage = stages.stage()
-    stage.write(SHORT)
+    stage.write(LIVES_ON)
     begun = time.monotonic()
     tick = stage.start()
     if moment.victims == "command":  # which is only there from some moment on
         stage.wait_for(lambda: stage.started, "the command began")
-        time.sleep(moment.part * 0.05)
+        time.sleep(moment.part * 0.4)
     else:
         time.sleep(max(0.0, begun + moment.part * length - time.monotonic()))
     if moment.victims != "command":
@@ -75,7 +76,7 @@ def _kill_command(stage: Stage) -> None:
 
 def _kill_at_chunk(stages: Stages, strike: Strike) -> Stage | None:
     stage = stages.stage()
-    stage.write(SHORT)
+    stage.write(LIVES_ON)
     with Proxy(stages.database.dsn, strike) as proxy:
         strike.do = partial(_kill_tick, stage)
         stage.start(dsn=proxy.dsn).wait()
