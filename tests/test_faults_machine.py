@@ -1,6 +1,7 @@
 """Clocks, zones and limits, a few of each kind: the slow ones are tests/torture/fault_machine.py."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from conftest import Database
@@ -68,4 +69,23 @@ def test_a_deleted_folder(embedded: Deployed, counted: Tally) -> None:
 def test_ticks_that_nobody_reads(embedded: Deployed, counted: Tally) -> None:
     """They all end, and their runs are recorded."""
     machines.unread(embedded, counted)
+    counted.holds()
+
+
+def test_full_disk(embedded: Deployed, counted: Tally) -> None:
+    """SQLite on a disk that is full: nothing runs unrecorded, and that is said."""
+    machines.full_disk(embedded, counted)
+    counted.holds()
+
+
+def test_a_start_in_the_future(embedded: Deployed, counted: Tally) -> None:
+    """A run that started after now, for the database's clock was set back: barred by it, never reaped for it."""
+    machines.from_the_future(embedded, counted)
+    counted.holds()
+
+
+def test_few_processes(embedded: Deployed, counted: Tally) -> None:
+    """Many jobs due at once for a user who may have few processes: all run."""
+    with TemporaryDirectory() as folder:
+        machines.few_processes(embedded, counted, Path(folder))
     counted.holds()

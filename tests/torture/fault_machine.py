@@ -1,6 +1,7 @@
 """Clocks and zones, and what a machine runs out of."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from conftest import Database
@@ -75,4 +76,23 @@ def test_no_folder(deployed: Deployed, tally: Tally) -> None:
 def test_unread(deployed: Deployed, tally: Tally) -> None:
     """Ticks whose stdout is a full pipe that nobody reads: all end, all is recorded."""
     machines.unread(deployed, tally, ticks=10)
+    tally.holds()
+
+
+def test_full_disk(embedded: Deployed, tally: Tally) -> None:
+    """SQLite on a disk that is full: nothing runs unrecorded, and that is said."""
+    machines.full_disk(embedded, tally)
+    tally.holds()
+
+
+def test_a_start_in_the_future(deployed: Deployed, tally: Tally) -> None:
+    """A run that started after now, for the database's clock was set back: barred by it, never reaped for it."""
+    machines.from_the_future(deployed, tally)
+    tally.holds()
+
+
+def test_few_processes(embedded: Deployed, tally: Tally) -> None:
+    """Many jobs due at once for a user who may have few processes: all run."""
+    with TemporaryDirectory() as folder:
+        machines.few_processes(embedded, tally, Path(folder))
     tally.holds()

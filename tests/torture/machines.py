@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import ROOT, Database
 from deployed import Deployed
 
 from torture.conftest import Tally
@@ -33,6 +34,18 @@ del sys.argv[1:4]
 {PLAIN}
 """
 """The program on a node whose wall clock jumps once a file is there; `suspended`: so does the clock of ages."""
+
+FEW = f"""
+import os, resource, runpy, sys, urllib.parse, zoneinfo
+import cronledger.cli.options, cronledger.cli.tick, cronledger.flight, cronledger.ledger.sqlite
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setuid(65534)
+most = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+{PLAIN}
+"""
+"""The program as a plain user who may have so many processes; all is imported while it may still be read."""
 
 
 def start(
@@ -184,3 +197,63 @@ def unread(deployed: Deployed, tally: Tally, ticks: int = 3) -> None:
     os.close(reader)
     os.close(writer)
     count(deployed, tally, 3 * ticks)
+
+
+def full_disk(deployed: Deployed, tally: Tally) -> None:
+    """SQLite on a disk that is full: nothing runs unrecorded, one line says so; with room again all works."""
+    small = deployed.folder / "small"
+    small.mkdir()
+    tick = f"{sys.executable} -m cronledger tick"
+    script = (
+        f"mount -t tmpfs -o size=1m none {small} && cp ledger.db {small}/ && head -c 2000000 /dev/zero >{small}/fill;"
+        f" {tick} >full.out 2>full.err; echo $? >full.status; rm {small}/fill; {tick} >free.out 2>free.err;"
+        f" cp {small}/* ."
+    )
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | deployed.env
+    env["CRONLEDGER_DSN"] = f"sqlite:///{small}/ledger.db"
+    command = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else []), "sh", "-c", script]
+    subprocess.run(command, cwd=deployed.folder, env=env, check=True, timeout=120, stderr=subprocess.DEVNULL)
+    said = {name: (deployed.folder / name).read_text() for name in ("full.out", "full.err", "full.status", "free.err")}
+    assert re.fullmatch(r"cronledger: .*check the disk it is on.*; not claimed here: ok\n", said["full.err"]), said
+    assert (said["full.out"], said["full.status"], said["free.err"]) == ("", "1\n", ""), said
+    count(deployed, tally, 1)
+
+
+def from_the_future(deployed: Deployed, tally: Tally) -> None:
+    """A run that started in the future, for the database's clock was set back: its age is 0, and it is not reaped."""
+    deployed.tick("--at", "2026-01-05T10:00")
+    utc = "+00" if deployed.database.kind == "postgres" else ""
+    deployed.database.sql(
+        "UPDATE cronledger_runs SET state = 'running', active_job = 'ok', finished_at = NULL, owner = 'elsewhere',"
+        f" started_at = '2199-01-05 10:00:01.000000{utc}', expires_at = '2199-01-05 11:01:01.000000{utc}'"
+    )
+    done = deployed.tick("--at", "2026-01-05T10:01")
+    assert done.stderr == ""
+    assert re.fullmatch(r"\S+ stood down ok: run of .* still going on web1 for 0\.0s\n", done.stdout), done.stdout
+    reaped = deployed.cli("reap", "ok", "--yes")
+    assert (reaped.returncode, reaped.stderr) == (0, ""), reaped
+    count(deployed, tally, 1)
+
+
+def few_processes(deployed: Deployed, tally: Tally, folder: Path, jobs: int = 40) -> None:
+    """A plain user who may have few processes, with many jobs due at once: all run, none is lost track of."""
+    user = os.geteuid() or 65534
+    tasks = 0
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError):  # it has just ended
+            tasks += one.stat().st_uid == user
+    deployed.write(*(f'name = "j{n}"\ncommand = ["sleep", "0.2"]' for n in range(jobs)))
+    folder.chmod(0o777)
+    for file in deployed.folder.iterdir():
+        os.rename(file, folder / file.name)
+        (folder / file.name).chmod(0o666)
+    deployed.folder = folder
+    deployed.dsn = f"sqlite:///{folder}/ledger.db"
+    status, out, err = ended(start(deployed, FEW, str(tasks + 8)))
+    said = out.count(" ran ") + out.count(" failed ")
+    assert (status, err, out.count(" ran ")) == (0, "", jobs), (out, err)
+    rows = Database("sqlite", deployed.dsn, None).sql("SELECT job, state FROM cronledger_runs")
+    tally.inflicted, tally.expected, tally.seen = tally.inflicted + 1, jobs, len(rows)
+    tally.doubles = len(rows) - len(set(rows))
+    tally.lost = len(rows) - said
+    tally.running = sum(state == "running" for _, state in rows)
