@@ -53,7 +53,7 @@ def test_a_busy_file(scene: Scene, tally: Tally) -> None:
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_prune(scene: Scene, tally: Tally) -> None:
-    """Prune of 500,000 runs (200,000 if not on our own server) while ticks go on: no tick sees it, no other run goes."""
+    """Prune of 500,000 runs (200,000 on a given server) while ticks go on: no tick sees it, no other run goes."""
     with roomy(scene):
         pruned(scene, 5 if isinstance(scene.database.server, OwnServer) else 2, 100_000, 2)
     tally.holds()
