@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import Database
+from servers import Server
 
 from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
@@ -382,6 +383,16 @@ def test_a_unique_violation_on_something_else_is_never_a_lost_claim(node: Opener
     assert ledger.claim(draft(ledger)) == Claimed()
     with pytest.raises(LedgerError, match="another unique index"):
         ledger.claim(draft(ledger, job="other"))
+
+
+@pytest.mark.parametrize(("default", "ours"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+def test_a_claim_is_durable_whatever_the_default(postgres: Server, default: str, ours: str) -> None:
+    """With synchronous_commit off a crash of the server could forget a claim: it is on, and stays what else it is."""
+    dsn = postgres.fresh_database()
+    postgres.rows(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET synchronous_commit = {default}")
+    link = open_link(parse(dsn, "/"))
+    assert link.send("SELECT current_setting('synchronous_commit') AS found").rows == [{"found": ours}]
+    link.close()
 
 
 def test_a_budget_that_is_spent_ends_the_waiting(database: Database) -> None:

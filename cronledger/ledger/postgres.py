@@ -25,7 +25,9 @@ _PASSING = (
 # One message with the statement it bounds: it ends with the statement's own transaction and leaves no state behind.
 _BOUNDS = (
     "SELECT set_config('lock_timeout', '{lock}', true), set_config('statement_timeout', '{statement}', true),"
-    " set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true); "
+    " set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),"
+    # A claim that a crash of the server may forget is none; the stronger settings are left as they are.
+    " CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END; "
 )
 
 
