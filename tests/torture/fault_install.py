@@ -38,7 +38,7 @@ def test_killed_midway(database: Database, site: schemas.Site, tally: Tally, tmp
     The ledger is whole afterwards, and a tick runs.
     """
     chance = random.Random(1)
-    for _ in range(40):
+    for _ in range(20):
         schemas.interrupted(site, schemas.fresh(database, tmp_path / "ledgers"), tally, chance)
     tally.holds()
 
