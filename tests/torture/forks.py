@@ -20,7 +20,7 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
 PARTS = ("cli.options", "cli.tick", "flight", "ledger.mysql", "ledger.postgres", "ledger.sqlite")
-IMPORTED = ("ticks", *(f"cronledger.{part}" for part in PARTS))
+IMPORTED = ("ticks", "encodings.idna", *(f"cronledger.{part}" for part in PARTS))
 
 
 @dataclass(frozen=True, slots=True)

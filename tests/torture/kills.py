@@ -30,7 +30,7 @@ def kill_at_random(stages: Stages, tally: Tally, times: int, seed: int) -> None:
     chance = random.Random(seed)
     lengths = [_length(stages.stage()) for _ in range(3)]
     each = [Moment(chance.choice(["tick", "tick", "command", "both"]), chance.uniform(0, 1.1)) for _ in range(times)]
-    at_once(partial(_kill, stages, sorted(lengths)[1]), each, tally, width=4, slots=2)
+    at_once(partial(_kill, stages, sorted(lengths)[1]), each, tally, width=8, slots=2)
     assert tally.inflicted == times, tally
 
 
