@@ -7,15 +7,14 @@ import sys
 import time
 from types import TracebackType
 
-from cronledger.clock import elapsed
-
-# The minute is that of the start, not of the moment when all is imported: read before anything else, and only once.
-_READ = (time.time(), elapsed())
-
 
 def main() -> int:
     """Run the command line; returns the exit status."""
     _put_in_order()
+    from cronledger.clock import elapsed
+
+    # The minute is that of the start, not of the moment when all is imported: read before anything else, and only once.
+    read = (time.time(), elapsed())
     # Collecting garbage while modules are imported finds none, and is a tenth of what a tick costs.
     gc.disable()
     from cronledger.cli.options import TICK, read_plainly
@@ -25,11 +24,11 @@ def main() -> int:
         from cronledger.cli.tick import tick
 
         # All is written and closed: taking the interpreter apart would be another tenth.
-        os._exit(tick(values, *_READ))
+        os._exit(tick(values, *read))
     from cronledger.cli.app import run_app
 
     gc.enable()
-    return run_app(*_READ)
+    return run_app(*read)
 
 
 def _admit(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -42,6 +41,8 @@ def _admit(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 def _put_in_order() -> None:
     """Undo what a caller may have left behind, for this process and the commands it starts."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # first: else Python says KeyboardInterrupt, with a traceback
     sys.excepthook = _admit
     for descriptor in (0, 1, 2):
         try:
@@ -51,8 +52,6 @@ def _put_in_order() -> None:
             os.open(os.devnull, os.O_RDWR)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """One clock for ages: the database's, read once, carried on by a monotonic clock that counts suspension."""
 
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 # Elsewhere than on Linux the plain monotonic clock has to do.
@@ -13,15 +12,18 @@ def elapsed() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-@dataclass(frozen=True, slots=True)
 class Clock:
     """`read` is what the database's clock said, an aware datetime in UTC, and `read_at` when that answer had come.
 
     The round trip counts against ourselves: this clock is never ahead of the database's.
     """
 
-    read: datetime
-    read_at: float
+    # No dataclass: this module is imported before the node's clock is read, and theirs would take its time.
+    __slots__ = ("read", "read_at")
+
+    def __init__(self, read: datetime, read_at: float) -> None:
+        self.read = read
+        self.read_at = read_at
 
     def now(self) -> datetime:
         """The database's time now."""
