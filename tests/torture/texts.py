@@ -23,7 +23,7 @@ RUDE = {
 PRINTABLE = "".join(chr(code) for code in range(0x21, 0x7F))
 PASSWORDS = [
     *(PRINTABLE[start : start + 32] for start in range(0, len(PRINTABLE), 32)),
-    *("x", "%", "@", "'", "\\", "%41", "a%2Fb", "p@ss/w:rd?#[]", "***", "correct horse battery staple"),
+    *("x", "%", "@", "'", "\\", "%41", "a%2Fb", "p@ss/w:rd?#[]", "*x*", "correct horse battery staple"),
     *("pässwörd-😀", "пароль", "密码密码密码密码", "é" * 20, " leading and trailing ", string.punctuation),
 ]
 
