@@ -39,7 +39,10 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = [TITLES, *(tuple(map(str, astuple(row))) for row in config.stash.get(TALLIES, []))]
+    tallies = config.stash.get(TALLIES, [])
+    if not tallies:
+        return
+    rows = [TITLES, *(tuple(map(str, astuple(row))) for row in tallies)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
     for row in rows:
         cells = [
