@@ -174,7 +174,7 @@ class Flight:
         run = ending.run
         return Trouble(
             f"{run.job}: run {run.id} survives SIGKILL here (process group {ending.pid or 'unknown'}), so it is not"
-            " settled and still bars its job; end it by hand, else the end of its window decides"
+            " settled and still bars its job; end it by hand, before it is reaped a minute after its window"
         )
 
     def _settled(self, ending: _Ending) -> Event | None:
