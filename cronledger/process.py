@@ -105,12 +105,6 @@ def signal_group(pid: int | None, start: int | None, run_id: str, signum: int, p
     return True
 
 
-def group_alive(pgid: int, proc: str = PROC) -> bool:
-    """Whether a member of the process group lives; zombies do not. True when it cannot be told."""
-    groups = living_groups(proc)
-    return groups is None or pgid in groups
-
-
 def living_groups(proc: str = PROC) -> frozenset[int] | None:
     """The process groups that have a living member, in one look for many; None when it cannot be told."""
     if start_time(os.getpid(), proc) is None:

@@ -6,6 +6,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from cronledger import process
 from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome
 from cronledger.masking import Mask
@@ -48,3 +49,10 @@ def in_child(code: str, **options: object) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def group_alive(pgid: int) -> bool:
+    """Whether a member of the process group lives."""
+    groups = process.living_groups()
+    assert groups is not None
+    return pgid in groups

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from launching import PATH, ROOT, finish, in_child, outcome, start
+from launching import PATH, ROOT, finish, group_alive, in_child, outcome, start
 
 from cronledger import process
 from cronledger.clock import elapsed
@@ -87,10 +87,10 @@ def test_an_ended_run_is_over_when_its_whole_group_is(commands, soon, deaf):
     commands.stop(signal.SIGTERM)
     while process.Owner("", 0, pid, process.start_time(pid)).is_alive():
         assert commands.wait(0.01) == []
-    assert process.group_alive(pid)
+    assert group_alive(pid)
     assert process.start_time(pid) is not None
     assert finish(commands)["job"].reason == "ended by SIGTERM to the tick: deaf"
-    assert not process.group_alive(pid)
+    assert not group_alive(pid)
     assert process.start_time(pid) is None
 
 
@@ -236,7 +236,7 @@ def test_an_orphan_is_ended_at_its_window(commands, orphan, soon, deaf):
     pid, started, since = orphan(deaf)
     adopt(commands, pid, started, since, deadline=0.1)
     assert finish(commands)["job"].reason == ending.UNKNOWN
-    assert not process.group_alive(pid)
+    assert not group_alive(pid)
 
 
 def test_an_orphan_is_told_of_a_signal_too(commands, orphan):
@@ -246,7 +246,7 @@ def test_an_orphan_is_told_of_a_signal_too(commands, orphan):
     assert commands.wait(0) == []
     commands.stop(signal.SIGTERM)
     assert finish(commands)["job"].reason == "ended by SIGTERM to the tick"
-    assert not process.group_alive(pid)
+    assert not group_alive(pid)
 
 
 def test_a_dead_orphan_is_over_at_once(commands, orphan):
@@ -254,7 +254,7 @@ def test_a_dead_orphan_is_over_at_once(commands, orphan):
     pid, started, since = orphan("exec sleep 1000")
     adopt(commands, pid, started + 1, since, deadline=-100)
     assert finish(commands)["job"].reason == ending.UNKNOWN
-    assert process.group_alive(pid)
+    assert group_alive(pid)
 
 
 def test_an_orphan_that_may_not_be_signalled_is_given_up(commands, orphan, soon, monkeypatch):
@@ -263,4 +263,4 @@ def test_an_orphan_that_may_not_be_signalled_is_given_up(commands, orphan, soon,
     pid, _, since = orphan("exec sleep 1000")
     adopt(commands, None, None, since, deadline=0)
     assert finish(commands)["job"].reason == ending.UNKNOWN
-    assert process.group_alive(pid)
+    assert group_alive(pid)

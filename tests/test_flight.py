@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from launching import group_alive
 
 from cronledger import process
 from cronledger.clock import Clock, elapsed
@@ -81,7 +82,7 @@ def test_a_slow_ledger_holds_up_no_window(schedule: Schedule) -> None:
 
         def settle(self, run: Run, **how: object) -> bool:
             threading.Event().wait(0.25)
-            self.alive_at_the_end = process.group_alive(long_pid)
+            self.alive_at_the_end = group_alive(long_pid)
             return super().settle(run, **how)
 
     ledger = Sluggish()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from launching import group_alive
 from machine import wait_for
 
 from cronledger import process
@@ -119,7 +120,7 @@ def test_where_proc_cannot_tell_nothing_is_concluded(tmp_path, shell):
     assert Owner("b", 1, child.pid, 1).is_alive(nowhere)
     assert process.lives(child.pid, 1, RUN, 0, nowhere)
     assert process.lives(None, None, RUN, 0, nowhere)
-    assert process.group_alive(child.pid, nowhere)
+    assert process.living_groups(nowhere) is None
     assert not process.signal_group(os.getpgrp(), 1, RUN, signal.SIGKILL, nowhere)
 
 
@@ -140,7 +141,7 @@ def test_a_name_cannot_disguise_a_process(shell, name):
     before = start_time(child.pid)
     said(child)
     assert start_time(child.pid) == before
-    assert process.group_alive(child.pid)
+    assert group_alive(child.pid)
     child.stdin.close()
 
 
@@ -184,10 +185,10 @@ def test_a_member_of_the_group_keeps_the_run_alive(shell):
     member = said(child)
     child.wait()
     assert lives(child, 1)
-    assert process.group_alive(child.pid)
+    assert group_alive(child.pid)
     os.kill(member, signal.SIGKILL)
     wait_for(lambda: not lives(child, 1))
-    assert not process.group_alive(child.pid)
+    assert not group_alive(child.pid)
 
 
 def test_a_member_of_the_session_keeps_the_run_alive(shell):
@@ -256,9 +257,9 @@ def test_a_group_without_leader_is_signalled_when_a_member_carries_the_run(shell
     said(child)
     child.wait()
     assert not process.signal_group(child.pid, 1, "another", signal.SIGTERM)
-    assert process.group_alive(child.pid)
+    assert group_alive(child.pid)
     assert process.signal_group(child.pid, 1, RUN, signal.SIGTERM)
-    wait_for(lambda: not process.group_alive(child.pid))
+    wait_for(lambda: not group_alive(child.pid))
 
 
 @pytest.mark.parametrize("pid", [None, 0, 1])

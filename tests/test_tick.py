@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import Database
 from deployed import AT, Deployed, Run, complained, said
+from launching import group_alive
 from ticks import run_batches
-
-from cronledger import process
 
 Spawn = Callable[..., subprocess.Popen[str]]
 WaitFor = Callable[..., None]
@@ -225,7 +224,7 @@ def test_a_signal_to_the_tick_ends_and_settles_its_runs(
     ]
     assert (err, tick.returncode) == ("", 1)
     assert deployed.rows("state") == [("failed",), ("failed",)]
-    assert not any(process.group_alive(group) for group in groups)
+    assert not any(group_alive(group) for group in groups)
 
 
 def test_a_window_ends_its_run(deployed: Deployed, cron_environment: dict[str, str], tmp_path: Path) -> None:
