@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from itertools import islice
 
 from cronledger.cron import Cron
+from cronledger.every import Every
 from cronledger.schedule import Job, Schedule, anyone_may_write
 from cronledger.year import Span, first, local_minutes, slots, spans
 
@@ -29,6 +30,8 @@ TEXTS = {
     "write a time of day that the change leaves alone",
     "dst-repeat": "{time} occurs twice on {day} in {zone}, where the clock is set back: it runs at the first only; "
     "write a time of day that the change leaves alone",
+    "uneven-interval": 'every = "{every}" does not divide a day: it is due at other times each day; '
+    'write one that does, such as "90s" or "2h"',
     "shared-lock-minute": "shares the lock {lock} and a minute with job {other}, first at {time} on {day} in {zone}: "
     "one of the two stands down each time; write another minute, or another lock",
 }
@@ -58,7 +61,7 @@ def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
     shared = {job.name: found for job, found in _of_locks(jobs, years)}
     said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
     for job in jobs:
-        found = [*_of_cron(job.cron), *_of_clock(job, years[job.zone]), *shared.get(job.name, [])]
+        found = [*_of_timing(job, years[job.zone]), *shared.get(job.name, [])]
         said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
     return said
 
@@ -83,6 +86,14 @@ def _anyone_may_read(path: str) -> bool:
         return False
 
 
+def _of_timing(job: Job, year: list[Span]) -> Iterator[_Found]:
+    if isinstance(job.timing, Cron):
+        yield from _of_cron(job.timing)
+        yield from _of_clock(job.timing, job.zone, year)
+    elif not job.timing.divides_a_day:
+        yield "uneven-interval", {"every": job.timing.text}
+
+
 def _of_cron(cron: Cron) -> Iterator[_Found]:
     if cron.both_days:
         yield "both-days", {"cron": cron.expression}
@@ -96,15 +107,15 @@ def _starred(minutes: int) -> str:
     return f"*/{steps.get(minutes, 60 // minutes.bit_count())}"
 
 
-def _of_clock(job: Job, year: list[Span]) -> Iterator[_Found]:
+def _of_clock(cron: Cron, zone: tzinfo, year: list[Span]) -> Iterator[_Found]:
     """The fixed times that a change of the job's clock skips or repeats."""
-    if job.cron.fixed_time:
+    if cron.fixed_time:
         for code, stretches in (
             ("dst-skip", [span.skipped for span in year]),
             ("dst-repeat", [s.repeated for s in year]),
         ):
-            if local := _first_local(job.cron, stretches):
-                yield code, _when(local, job.zone)
+            if local := _first_local(cron, stretches):
+                yield code, _when(local, zone)
 
 
 def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime | None:
@@ -116,10 +127,10 @@ def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime 
 
 
 def _of_locks(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tuple[Job, list[_Found]]]:
-    """Each job that is due in a minute of one before it that has the same lock."""
+    """Each job that is due in a minute of one before it that has the same lock; interval jobs pass over quietly."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
-        if job.lock:
+        if job.lock and not isinstance(job.timing, Every):
             groups.setdefault(job.lock, []).append(job)
     for lock, sharing in groups.items():
         for job, other, minute in _collisions(sharing, years):
@@ -134,7 +145,8 @@ def _collisions(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tu
     taken = 0
     for index, job in enumerate(jobs):
         year = years[job.zone]
-        due = slots(job.cron, year)
+        assert isinstance(job.timing, Cron)
+        due = slots(job.timing, year)
         if due & taken:
             minute = year[0].start + first(due & taken)
             yield job, next(other for other in islice(jobs, index) if other.due(minute)), minute

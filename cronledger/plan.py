@@ -5,10 +5,11 @@ from datetime import datetime
 
 from cronledger.command import missing
 from cronledger.events import StoodDown, local, utc
+from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.look import run_of_slot
-from cronledger.schedule import Job, Schedule
+from cronledger.schedule import Job, Schedule, Slot
 
 Planned = tuple[str, dict[str, object]]
 
@@ -17,11 +18,11 @@ def plan(
     schedule: Schedule,
     ledger: Ledger,
     environment: Callable[[], Mapping[str, str]],
+    slots: Sequence[Slot],
     *,
-    due: Sequence[Job],
-    due_at: datetime,
+    minute: datetime,
 ) -> Iterator[Planned]:
-    """For each running run that a tick would reap or adopt, and for each due job: a sentence, and a record."""
+    """For each running run that a tick would reap or adopt, and for each slot: a sentence, and a record."""
     held: list[Run] = []
     for run in ledger.running():
         would, why = _of_running(ledger, run)
@@ -30,12 +31,12 @@ def plan(
         if would:
             of = run.holder().run_of(schedule.zone, ledger.clock.now())
             yield _planned(would, run.job, run.due_at, f"{of} on {run.node}, {why}")
-    for job in due:
-        would, why = _of_due(schedule, ledger, environment, job, due_at, held)
-        yield _planned(would, job.name, due_at, why)
-    if not due:
-        minute = due_at.astimezone(schedule.zone).isoformat(" ", "minutes")
-        yield f"nothing is due at {minute}", {"would": "nothing", "due_at": utc(due_at)}
+    for slot in slots:
+        would, why = _of_slot(schedule, ledger, environment, slot, held)
+        yield _planned(would, slot.job.name, slot.due_at, why)
+    if not slots:
+        local_minute = minute.astimezone(schedule.zone).isoformat(" ", "minutes")
+        yield f"nothing is due at {local_minute}", {"would": "nothing", "due_at": utc(minute)}
 
 
 def _planned(would: str, job: str, due_at: datetime, why: str) -> Planned:
@@ -56,15 +57,14 @@ def _of_running(ledger: Ledger, run: Run) -> tuple[str, str]:
     return "", ""
 
 
-def _of_due(
+def _of_slot(
     schedule: Schedule,
     ledger: Ledger,
     environment: Callable[[], Mapping[str, str]],
-    job: Job,
-    due_at: datetime,
+    slot: Slot,
     held: list[Run],
 ) -> tuple[str, str]:
-    now = ledger.clock.now()
+    now, job, due_at = ledger.clock.now(), slot.job, slot.due_at
     if taken := run_of_slot(ledger, job.name, due_at):
         started = local(taken.started_at, schedule.zone, now, seconds=True)
         return "pass over", f"its slot was claimed on {taken.node} at {started} and is {taken.state}"
@@ -74,7 +74,8 @@ def _of_due(
         down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
         return "stand down", down.because(schedule.zone)
     held.append(ledger.draft(job.name, due_at=due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap))
-    return "run", f"due at {local(due_at, schedule.zone, now)}, its slot is free and nothing bars it"
+    at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))
+    return "run", f"due at {at}, its slot is free and nothing bars it"
 
 
 def _bars(run: Run, job: Job) -> bool:

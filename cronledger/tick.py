@@ -1,86 +1,81 @@
 """The story of one tick: reap the dead, find what is due, claim it, run it, settle it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from signal import Signals
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Event, Reaped, StoodDown, Trouble
+from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
-from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run
-from cronledger.schedule import Job, Schedule
+from cronledger.ledger import Barred, Claim, Claimed, Run
+from cronledger.runner import Runner
+from cronledger.schedule import Slot
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from cronledger.flight import Flight
 
 PLACE_WITHIN = 30.0
 """Seconds to wait for a descriptor or a process when no run of this tick is in flight that could give one back."""
 
 
 class Tick:
-    """One tick of one node. `due` are the jobs of the slot `due_at`, a UTC instant cut to the minute.
+    """One tick of one node: the `slots` of its minute, each claimed when it is due, and the runs of the `runner`.
 
-    `environment` is asked for once, when something starts. `asked`: an operator chose the minute, and is told of
-    everything. Use as a context manager.
+    `moment_of` tells when the node's clock reaches an instant, as a moment of `elapsed()`. `environment` is asked for
+    once, when something starts. `asked`: an operator chose the minute, and is told of everything.
     """
 
     def __init__(
         self,
-        schedule: Schedule,
-        ledger: Ledger,
+        runner: Runner,
         environment: Callable[[], Mapping[str, str]],
+        slots: Iterable[Slot],
         *,
-        due: Sequence[Job],
-        due_at: "datetime",
+        moment_of: "Callable[[datetime], float]",
         asked: bool = False,
     ) -> None:
-        self._schedule = schedule
-        self._ledger = ledger
+        self._runner = runner
+        self._ledger = runner.ledger
         self._environment = environment
-        self._unclaimed = list(due)
-        self._due_at = due_at
+        self._waiting = [(moment_of(slot.due_at), slot) for slot in slots]
+        self._due: deque[Slot] = deque()
         self._asked = asked
-        self._open = ExitStack()
-        self._flight: Flight | None = None
-        self.signal_name: str | None = None
-
-    def __enter__(self) -> "Tick":
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._open.close()
 
     def events(self) -> Iterator[Event | Trouble]:
-        """What is worth a line, as it happens."""
+        """What is worth a line, as it happens, until nothing is to come and nothing in flight."""
+        yield from self.begin()
+        while self._runner.is_busy or (self._waiting and not self._runner.signal_name):
+            yield from self._runner.flight().events(min(1.0, self.next_at - elapsed()))
+            yield from self.go_on()
+
+    def begin(self) -> Iterator[Event | Trouble]:
+        """Reap the dead, and claim what is due."""
         for run in self._ledger.running():
             yield from self._reap(run)
-        while self._unclaimed:
-            yield from self._claim(self._unclaimed.pop(0))
-        while self._flight is not None and self._flight.is_busy:
-            yield from self._flight.events()
+        yield from self.go_on()
 
-    def stop(self, signum: int) -> None:
-        """A signal came: claim nothing more, end what runs. May be called by a signal handler."""
-        self.signal_name = self.signal_name or Signals(signum).name
-        if self._flight is not None:
-            self._flight.stop(signum)
-        else:
-            self._ledger.link.hurry()
+    def go_on(self) -> Iterator[Event | Trouble]:
+        """Claim what has become due."""
+        while slot := self._next():
+            yield from self._claim(slot)
 
-    def flight(self) -> "Flight":
-        """What runs here; made, and its modules loaded, when the first run starts."""
-        if self._flight is None:
-            from cronledger.flight import Flight
+    @property
+    def next_at(self) -> float:
+        """When the next slot is due, as a moment of `elapsed()`; infinity when none is left."""
+        return min((moment for moment, _ in self._waiting), default=math.inf)
 
-            flight = Flight(self._ledger, self._schedule, expected=len(self._unclaimed) + 1)
-            self._flight = self._open.enter_context(flight)
-            if self.signal_name:  # it came before there was anything to stop
-                flight.stop(Signals[self.signal_name])
-        return self._flight
+    def _next(self) -> Slot | None:
+        """A slot that is due; of an interval job that is late the last one only."""
+        if not self._due:
+            now = elapsed()
+            due = [slot for moment, slot in self._waiting if moment <= now]
+            self._waiting = [entry for entry in self._waiting if entry[0] > now]
+            last = {slot.job.name: slot for slot in due}
+            self._due.extend(slot for slot in due if slot is last[slot.job.name])
+        return self._due.popleft() if self._due else None
 
     def _reap(self, run: Run) -> Iterator[Event | Trouble]:
         whose = f"run {run.id} of {run.job} on {run.node}"
@@ -96,45 +91,50 @@ class Tick:
             case Dead(why):
                 yield from self._reaped(run, why)
             case Orphan(since) if self._ledger.adopt(run):
-                self.flight().adopt(run, since)
+                self._runner.flight().adopt(run, since)
 
     def _reaped(self, run: Run, why: str) -> Iterator[Event]:
         if self._ledger.reap(run, why):
             at, node = self._ledger.clock.now(), self._ledger.node
             yield Reaped(at=at, job=run.job, due_at=run.due_at, node=node, run_id=run.id, holder=run.holder(), why=why)
 
-    def _claim(self, job: Job) -> Iterator[Event | Trouble]:
+    def _claim(self, slot: Slot) -> Iterator[Event | Trouble]:
         """What was due and not claimed is named, whatever the reason."""
         try:
-            yield from self._take(job)
+            yield from self._take(slot)
         except LedgerBusy as error:
-            yield Trouble(f"{error}; not claimed here: {job.name}")
+            yield Trouble(f"{error}; not claimed here: {slot.job.name}")
         except CronledgerError as error:
-            names = ", ".join(one.name for one in (job, *self._unclaimed))
-            self._unclaimed.clear()
-            yield Trouble(f"{error}; not claimed here: {names}")
+            yield Trouble(f"{error}; not claimed here: {', '.join(self._given_up(slot))}")
 
-    def _take(self, job: Job) -> Iterator[Event | Trouble]:
-        environment, flight = self._environment(), self.flight()
+    def _given_up(self, slot: Slot) -> list[str]:
+        """The names of what will not be claimed, `slot` first; each once."""
+        given_up = [slot, *self._due, *(waiting for _, waiting in self._waiting)]
+        self._due.clear()
+        self._waiting.clear()
+        return list(dict.fromkeys(one.job.name for one in given_up))
+
+    def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
+        job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
             yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()
-        if self.signal_name:
-            raise CronledgerError(f"ended by {self.signal_name}")
+        if self._runner.signal_name:
+            raise CronledgerError(f"ended by {self._runner.signal_name}")
         run = self._ledger.draft(
-            job.name, due_at=self._due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap
+            job.name, due_at=slot.due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap
         )
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
-            case Barred(holder) if self._ledger.stand_down(job.name, self._due_at) or self._asked:
-                yield self._stood_down(job, holder)
+            case Barred(holder):
+                yield from self._stand_down(slot, holder)
         flight.collect(0)
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
-        flight, begun = self.flight(), elapsed()
-        while not flight.has_place() and not self.signal_name:
+        flight, begun = self._runner.flight(), elapsed()
+        while not flight.has_place() and not self._runner.signal_name:
             if not flight.is_busy and elapsed() - begun > PLACE_WITHIN:
                 raise CannotStart("no file descriptor or process is left on this node (ulimit -n, ulimit -u)")
             yield from flight.events()
@@ -143,9 +143,14 @@ class Tick:
         try:
             return self._ledger.claim(run)
         except LedgerError:
-            self.flight().doubt(run)
+            self._runner.flight().doubt(run)
             raise
 
-    def _stood_down(self, job: Job, holder: Run) -> StoodDown:
-        at, node = self._ledger.clock.now(), self._ledger.node
-        return StoodDown(at=at, job=job.name, due_at=self._due_at, node=node, holder=holder.holder(), lock=job.lock)
+    def _stand_down(self, slot: Slot, holder: Run) -> Iterator[Event]:
+        """Said once cluster-wide, or to who asked; of an interval job to nobody else."""
+        job = slot.job
+        if isinstance(job.timing, Every) and not self._asked:
+            return
+        if self._ledger.stand_down(job.name, slot.due_at) or self._asked:
+            at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
+            yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)

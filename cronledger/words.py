@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from cronledger import cron
+from cronledger.every import Every
 
 _MONTHS = (
     *("", "January", "February", "March", "April", "May", "June"),
@@ -15,11 +16,13 @@ _FEW = 3  # so many times of day are listed rather than said by their distance
 _MANY = 10  # more are not listed
 
 
-def describe(expression: cron.Cron | str) -> str:
+def describe(expression: cron.Cron | Every | str) -> str:
     """When `expression` is due, as in `every 10 minutes from 09:00 to 17:50, Monday to Friday`.
 
     Raises CronError for a text that is no cron expression.
     """
+    if isinstance(expression, Every):
+        return _interval(expression)
     parsed = cron.parse(expression) if isinstance(expression, str) else expression
     hours, weekdays = _set_bits(parsed.hours), _set_bits(parsed.weekdays)
     time = _time(_set_bits(parsed.minutes), hours)
@@ -29,6 +32,15 @@ def describe(expression: cron.Cron | str) -> str:
     if " from " in time and days.startswith("from "):
         return f"{time}, {days.removeprefix('from ')}"
     return f"{time} {days}"
+
+
+def _interval(every: Every) -> str:
+    """`every 90 seconds, counted from 00:00 UTC`, whatever the zone."""
+    units = ((3600, "hour"), (60, "minute"), (1, "second"))
+    size, unit = next((size, unit) for size, unit in units if every.seconds % size == 0)
+    count = every.seconds // size
+    often = f"every {count} {unit}s" if count > 1 else f"every {unit}"
+    return f"{often}, counted from {'00:00 UTC' if every.divides_a_day else '1970-01-01 00:00 UTC'}"
 
 
 def _time(minutes: list[int], hours: list[int]) -> str:

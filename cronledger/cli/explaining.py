@@ -15,6 +15,7 @@ from cronledger.cli.tables import moment, print_fields, print_json
 from cronledger.cron import Cron, CronError
 from cronledger.errors import UsageError
 from cronledger.events import utc
+from cronledger.every import Every
 from cronledger.schedule import LOCAL, Job, Schedule, is_name, load
 from cronledger.words import describe
 
@@ -42,20 +43,22 @@ def explain(
     """
     now = start_of(context).wall
     explained = _of_job(asked, load(find_schedule(schedule))) if is_name(asked) else _of_expression(asked, schedule)
-    next_at = list(islice(explained.cron.upcoming(now, explained.zone), _NEXT))
+    next_at = list(islice(explained.timing.upcoming(now, explained.zone), _NEXT))
     found = explained.warnings(now)
     if json:
         print_json(
             {
-                "expression": explained.cron.expression,
-                "words": describe(explained.cron),
+                "expression": explained.timing.expression,
+                "words": describe(explained.timing),
                 "timezone": str(explained.zone),
                 "next_at": [utc(due_at) for due_at in next_at],
                 "warnings": [asdict(one) for one in found],
             }
         )
         return
-    times = [moment(due_at, explained.zone) for due_at in next_at] or ["never: no month that it names has such a day"]
+    seconds = isinstance(explained.timing, Every)
+    times = [moment(due_at, explained.zone, seconds=seconds) for due_at in next_at]
+    times = times or ["never: no month that it names has such a day"]
     told = [*explained.fields(), ("next", times[0]), *(("", time) for time in times[1:])]
     print_fields([*told, *(("warning", f"{one.code}: {one.text}") for one in found)])
 
@@ -64,7 +67,7 @@ def explain(
 class _Explained:
     """An expression, or that of `job`, in its zone."""
 
-    cron: Cron
+    timing: Cron | Every
     zone: tzinfo
     has_schedule: bool
     job: Job | None = None
@@ -74,12 +77,14 @@ class _Explained:
         zone = str(self.zone) + ("" if self.has_schedule else ": this node's own zone, since there is no schedule here")
         named = [("job", self.job.name)] if self.job else []
         disabled = [("enabled", "no: it is not run")] if self.job and not self.job.enabled else []
-        said = [("cron", self.cron.expression), ("in words", describe(self.cron)), ("timezone", zone)]
+        timing = self.timing
+        named += [("cron", timing.expression) if isinstance(timing, Cron) else ("every", timing.text)]
+        said = [("in words", describe(self.timing)), ("timezone", zone)]
         return [*named, *said, *disabled]
 
     def warnings(self, now: datetime) -> list[check.CheckWarning]:
         """What `check` says of it, as of a schedule that holds nothing else."""
-        job = replace(self.job or _job_at(self.cron, self.zone), enabled=True, lock=None)
+        job = replace(self.job or _job_at(self.timing, self.zone), enabled=True, lock=None)
         alone = Schedule(
             path="",
             zone=self.zone,
@@ -94,12 +99,12 @@ class _Explained:
         return [replace(one, job=name) for one in check.warnings(alone, now) if one.job]
 
 
-def _job_at(parsed: Cron, zone: tzinfo) -> Job:
+def _job_at(timing: Cron | Every, zone: tzinfo) -> Job:
     """A job of which nothing is known but when it is due."""
     return Job(
         line=0,
-        name=parsed.expression,
-        cron=parsed,
+        name=timing.expression,
+        timing=timing,
         command="",
         stale_after=timedelta(hours=1),
         description="",
@@ -129,4 +134,4 @@ def _of_expression(text: str, option: str | None) -> _Explained:
 
 def _of_job(name: str, schedule: Schedule) -> _Explained:
     job = job_of(schedule, name)
-    return _Explained(job.cron, job.zone, has_schedule=True, job=job)
+    return _Explained(job.timing, job.zone, has_schedule=True, job=job)

@@ -8,8 +8,10 @@ from cronledger.cli.opening import complaint, find_schedule
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
 from cronledger.cli.past import history, ledger_of, run_record, show, took
 from cronledger.cli.tables import moment, print_json, print_table
+from cronledger.cron import Cron
 from cronledger.errors import CronledgerError
 from cronledger.events import utc
+from cronledger.every import Every
 from cronledger.ledger import Run, look
 from cronledger.schedule import Job, Schedule, load
 
@@ -60,7 +62,8 @@ def _job_record(job: Job, now: datetime, run: Run | None, stood_down_at: datetim
     due_at = _due_at(job, now)
     return {
         "name": job.name,
-        "cron": job.cron.expression,
+        "cron": job.timing.expression if isinstance(job.timing, Cron) else None,
+        "every": job.timing.text if isinstance(job.timing, Every) else None,
         "timezone": job.zone_name,
         "enabled": job.enabled,
         "next_at": due_at and utc(due_at),
@@ -72,12 +75,14 @@ def _job_record(job: Job, now: datetime, run: Run | None, stood_down_at: datetim
 def _job_row(job: Job, schedule: Schedule, now: datetime) -> list[str]:
     due_at = _due_at(job, now)
     zone = "" if job.zone_name == schedule.zone_name else f" ({job.zone_name})"
-    return [job.name, job.cron.expression + zone, moment(due_at, schedule.zone) if due_at else "disabled"]
+    seconds = isinstance(job.timing, Every)
+    next_run = moment(due_at, schedule.zone, seconds=seconds) if due_at else "disabled"
+    return [job.name, job.timing.expression + zone, next_run]
 
 
 def _due_at(job: Job, now: datetime) -> datetime | None:
     """Its next slot; None for a disabled job."""
-    return next(job.cron.upcoming(now, job.zone), None) if job.enabled else None
+    return next(job.timing.upcoming(now, job.zone), None) if job.enabled else None
 
 
 def _last(run: Run | None, stood_down_at: datetime | None, schedule: Schedule) -> str:

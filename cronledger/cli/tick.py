@@ -23,7 +23,8 @@ from cronledger.events import Event, Ran, Trouble, one_line
 from cronledger.ledger import check_skew, open_link
 from cronledger.ledger.link import BUDGET
 from cronledger.masking import Mask
-from cronledger.schedule import Job, Schedule
+from cronledger.runner import Runner
+from cronledger.schedule import Schedule, Slot
 from cronledger.tick import Tick
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -47,7 +48,11 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     due_at = minute_of(at, schedule) if at else wall.replace(second=0, microsecond=0)
     if due_at > wall and not options.get("dry-run"):
         raise UsageError(f"--at {at}: a minute still to come cannot be made up; with --dry-run it can be looked at")
-    due = schedule.due(due_at)
+    slots = schedule.slots(due_at)
+
+    def moment_of(instant: datetime) -> float:
+        return wall_read_at + (instant - wall).total_seconds()
+
     environment = Environment(schedule)
     stopper = Stopper()
     try:
@@ -63,17 +68,18 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
             if options.get("dry-run"):
                 from cronledger.plan import plan
 
-                return printer.print_plan(plan(schedule, ledger, environment, due=due, due_at=due_at))
+                return printer.print_plan(plan(schedule, ledger, environment, slots, minute=due_at))
             gc.enable()  # from here on the process may live for hours
-            with Tick(schedule, ledger, environment, due=due, due_at=due_at, asked=bool(at)) as work:
-                stopper.forward(work.stop)
+            with Runner(schedule, ledger, expected=len(slots) + 1) as runner:
+                stopper.forward(runner.stop)
+                work = Tick(runner, environment, slots, moment_of=moment_of, asked=bool(at))
                 failed = printer.print_events(work.events())
             return 1 if failed or stopper.signal_name else 0
     except CronledgerError as error:
         if error.exit_status != 1:
             raise
         said = f"ended by {stopper.signal_name}" if stopper.signal_name else str(error)
-        raise type(error)(not_claimed(said, due)) from None
+        raise type(error)(not_claimed(said, slots)) from None
 
 
 def _text(options: Mapping[str, str | bool], name: str) -> str | None:
@@ -81,9 +87,10 @@ def _text(options: Mapping[str, str | bool], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def not_claimed(why: str, due: list[Job]) -> str:
+def not_claimed(why: str, slots: list[Slot]) -> str:
     """Why, and the names of what was due here and is not claimed because of it."""
-    return f"{why}; not claimed here: {', '.join(job.name for job in due)}" if due else why
+    names = dict.fromkeys(slot.job.name for slot in slots)
+    return f"{why}; not claimed here: {', '.join(names)}" if names else why
 
 
 class Stopper:

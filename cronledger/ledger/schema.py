@@ -8,7 +8,7 @@ from cronledger.errors import LedgerError, LedgerNotInstalled
 from cronledger.ledger.dialect import Dialect, Duplicate, Types
 from cronledger.ledger.link import Link
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The schema this program writes."""
 OLDEST_VERSION = 1
 """The oldest schema whose programs may still tick on this one."""
@@ -50,17 +50,24 @@ RUNS = Table(
         ("token", "word", "NOT NULL"),
         ("created_at", "instant", "NOT NULL"),
         ("updated_at", "instant", "NOT NULL"),
+        ("place", "number", "NULL"),
+        ("lease_ms", "number", "NULL"),
+        ("stale_after_ms", "number", "NULL"),
+        ("attempts", "number", "NULL"),
+        ("notice", "word", "NULL"),
     ),
     mutexes=(
         ("cronledger_runs_slot", "namespace,job,scope_node,due_at"),
         ("cronledger_runs_active", "namespace,scope_node,active_job"),
         ("cronledger_runs_lock", "namespace,held_lock"),
+        ("cronledger_runs_place", "namespace,node,place"),
     ),
     indexes=(
         ("cronledger_runs_expiry", "namespace,state,expires_at"),
         ("cronledger_runs_last", "namespace,job,started_at"),
         ("cronledger_runs_history", "namespace,started_at"),
         ("cronledger_runs_prune", "namespace,finished_at,id"),
+        ("cronledger_runs_notice", "namespace,notice"),
     ),
 )
 JOBS = Table(
@@ -73,6 +80,15 @@ JOBS = Table(
         ("token", "word", "NOT NULL"),
         ("created_at", "instant", "NOT NULL"),
         ("updated_at", "instant", "NOT NULL"),
+        ("timing", "text", "NULL"),
+        ("timed_at", "instant", "NULL"),
+        ("paused_at", "instant", "NULL"),
+        ("paused_until", "instant", "NULL"),
+        ("paused_by", "name", "NULL"),
+        ("pause_reason", "text", "NULL"),
+        ("resumed_at", "instant", "NULL"),
+        ("reminded_at", "instant", "NULL"),
+        ("seen_at", "instant", "NULL"),
     ),
     mutexes=(("cronledger_jobs_one", "namespace,job,scope_node"),),
 )

@@ -11,18 +11,20 @@ from typing import Any
 
 from cronledger.cron import Cron
 from cronledger.errors import EnvironmentMissing
+from cronledger.every import Every
 from cronledger.schedule import env_file, values
 from cronledger.schedule.source import Source
 from cronledger.schedule.toml_lines import Where
 from cronledger.schedule.values import Reader, is_name, parse_duration
 from cronledger.schedule.zones import LOCAL
 
-__all__ = ["LOCAL", "Job", "Schedule", "absolute", "anyone_may_write", "is_name", "load", "parse_duration"]
+__all__ = ["LOCAL", "Job", "Schedule", "Slot", "absolute", "anyone_may_write", "is_name", "load", "parse_duration"]
 
 
 _JOB_KEYS: dict[str, Reader] = {
     "name": values.name,
     "cron": values.cron,
+    "every": values.every,
     "command": values.command,
     "stale_after": values.stale_after,
     "description": values.text,
@@ -36,7 +38,7 @@ _JOB_KEYS: dict[str, Reader] = {
     "keep_output": values.one_of("failed", "always", "never"),
     "report": values.one_of("all", "problems"),
 }
-_DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(("name", "cron", "command", "description"), values.not_shared)
+_DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(("name", "cron", "every", "command", "description"), values.not_shared)
 _LEDGER_KEYS: dict[str, Reader] = {"dsn": values.some_text}
 _TOP_KEYS: dict[str, Reader] = {
     "timezone": values.timezone,
@@ -56,8 +58,9 @@ _BUILT_IN = {
     "lock": None,
     "overlap": False,
     "keep_output": "failed",
-    "report": "all",
+    "report": None,
 }
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Job:
 
     line: int
     name: str
-    cron: Cron
+    timing: Cron | Every
     command: str | tuple[str, ...] = field(repr=False)
     stale_after: timedelta
     description: str
@@ -91,8 +94,16 @@ class Job:
         return (self.shell, "-c", self.command) if isinstance(self.command, str) else self.command
 
     def due(self, moment: datetime) -> bool:
-        """Whether its cron is due in the minute of the aware `moment`, enabled or not."""
-        return self.cron.due(_minute(moment).astimezone(self.zone))
+        """Whether it is due in the minute of the aware `moment`, with `every` in the second; enabled or not."""
+        return self.timing.due(_aware(moment).astimezone(self.zone))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A job and an instant (UTC) at which it is due."""
+
+    job: Job
+    due_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +130,21 @@ class Schedule:
         return str(self.zone)
 
     def due(self, moment: datetime) -> list[Job]:
-        """The enabled jobs that are due in the minute of `moment`, in the order of the file.
+        """The enabled jobs that are due in the minute of `moment`, those with `every` in its second; in file order.
 
         Raises ValueError if `moment` is naive.
         """
-        minute = _minute(moment)
-        local = {zone: minute.astimezone(zone) for zone in {job.zone for job in self.jobs}}
-        return [job for job in self.jobs if job.enabled and job.cron.due(local[job.zone])]
+        instant = _aware(moment)
+        local = {zone: instant.astimezone(zone) for zone in {job.zone for job in self.jobs}}
+        return [job for job in self.jobs if job.enabled and job.timing.due(local[job.zone])]
+
+    def slots(self, minute: datetime) -> list[Slot]:
+        """The slots of a minute, a UTC instant cut to it: in the order of their instants, then of the file."""
+        slots = [Slot(job, minute) for job in self.due(minute) if not isinstance(job.timing, Every)]
+        for job in self.jobs:
+            if job.enabled and isinstance(job.timing, Every):
+                slots += [Slot(job, due_at) for due_at in job.timing.between(minute, minute + _MINUTE)]
+        return sorted(slots, key=lambda slot: (slot.due_at, slot.job.line))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """`base` overlaid with the variables of the env_file, read now. Raises EnvironmentMissing."""
@@ -186,8 +205,7 @@ def _jobs(source: Source, tables: list[Any], inherited: dict[str, Any]) -> list[
             source.mistake(where, f"is {values.described(table)}", "write a [[job]] with name, cron and command")
             continue
         job = _job_values(source, where, table, inherited)
-        if not table.keys() >= _REQUIRED.keys():
-            _refuse_missing(source, where, table)
+        _check_required(source, where, table)
         if "name" in job and (other := names.setdefault(job["name"].lower(), index)) != index:
             wrong = f"has the name of job {tables[other]['name']} on line {source.line(('job', other, 'name'))}"
             source.mistake((*where, "name"), wrong, "write another (case does not tell two names apart)")
@@ -195,7 +213,10 @@ def _jobs(source: Source, tables: list[Any], inherited: dict[str, Any]) -> list[
             _check_overlap(source, where, table, job)
             locks.setdefault(job["lock"], (*where, "lock") if "lock" in table else ("defaults", "lock"))
         if not source.mistakes:
-            jobs.append(Job(line=line, zone=job.pop("timezone"), **job))
+            timing = job.pop("every", None) or job.pop("cron")
+            # Of an interval job each run would be a line a few seconds apart.
+            report = job.pop("report") or ("problems" if isinstance(timing, Every) else "all")
+            jobs.append(Job(line=line, timing=timing, zone=job.pop("timezone"), report=report, **job))
     _check_locks(source, locks)
     if source.toml.get("job", []) == []:
         source.mistake((), "there is no job", "write a [[job]] with name, cron and command")
@@ -214,10 +235,12 @@ def _job_values(source: Source, where: Where, table: dict[str, Any], inherited: 
     return {**inherited, **own}
 
 
-def _refuse_missing(source: Source, where: Where, table: dict[str, Any]) -> None:
+def _check_required(source: Source, where: Where, table: dict[str, Any]) -> None:
     for key, example in _REQUIRED.items():
-        if key not in table:
+        if key not in table and not (key == "cron" and "every" in table):
             source.mistake((*where, key), "is missing", f"write {key} = {example}")
+    if "cron" in table and "every" in table:
+        source.mistake((*where, "every"), "excludes cron", "leave one of the two out")
 
 
 def _check_overlap(source: Source, where: Where, table: dict[str, Any], job: dict[str, Any]) -> None:
@@ -263,7 +286,7 @@ def anyone_may_write(path: str) -> bool:
     return bool(file & stat.S_IWOTH or (folder & stat.S_IWOTH and not folder & stat.S_ISVTX))
 
 
-def _minute(moment: datetime) -> datetime:
+def _aware(moment: datetime) -> datetime:
     if moment.utcoffset() is None:
         raise ValueError(f"{moment} has no time zone; give it one, as in datetime.now(UTC)")
-    return moment.astimezone(UTC).replace(second=0, microsecond=0)
+    return moment.astimezone(UTC).replace(microsecond=0)

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from cronledger.cron import Cron, Refused, parse, quoted
+from cronledger.every import DAY, Every
 from cronledger.schedule.zones import zone
 
 Reader = Callable[[Any], Any]
@@ -127,6 +128,16 @@ def cron(value: Any) -> Cron:
     if parsed.never:
         raise Refused(f"{quoted(value)} can never be due", "write a day that one of its months has")
     return parsed
+
+
+def every(value: Any) -> Every:
+    if not isinstance(value, str):
+        seconds = abs(value) if type(value) is int and 0 < abs(value) <= DAY else 0
+        raise Refused(f"is {described(value)}", f'write "{seconds}s"' if seconds else _DURATION_RULE)
+    seconds = int(parse_duration(value).total_seconds())
+    if not 1 <= seconds <= DAY:
+        raise Refused(f"{quoted(value)} is not between 1s and 24h", 'write at least "1s" and at most "24h"')
+    return Every(value, seconds)
 
 
 def command(value: Any) -> str | tuple[str, ...]:

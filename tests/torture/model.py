@@ -18,6 +18,8 @@ from cronledger.ledger import Ledger, schema
 from cronledger.ledger.link import Link
 from cronledger.ledger.sqlite import Sqlite
 from cronledger.masking import Mask
+from cronledger.runner import Runner
+from cronledger.schedule import Slot
 from cronledger.tick import Tick
 from torture.world import PROCESS, WINDOW, ZERO, Actor, Choose, Commands, SharedSqlite, Violation, World, here
 
@@ -31,10 +33,13 @@ MINUTE = timedelta(minutes=1)
 COLUMNS = ("id", "namespace", "job", "due_at", "state", "active_job", "held_lock", "owner", "expires_at", "pid")
 ROWS = f"SELECT {', '.join((*COLUMNS, 'pid_start, updated_at, token, failure_reason'))} FROM cronledger_runs"
 FOREIGN = """
-INSERT INTO cronledger_runs SELECT 'foreign', 'else', 'c', '', '2026-11-30 02:15:00.000000', 'running', 'c',
-    'warehouse', 'schedule', 'web9', 'web9/1/9/9', NULL, NULL, '2026-11-30 02:15:00.000000',
-    '2199-01-01 00:00:00.000000', NULL, NULL, NULL, NULL, NULL, 't', '', '';
-INSERT INTO cronledger_jobs VALUES ('else', 'c', '', '2026-01-01 00:00:00.000000', 't', '', ''),
+INSERT INTO cronledger_runs (id, namespace, job, scope_node, due_at, state, active_job, held_lock, cause, node, owner,
+    started_at, expires_at, token, created_at, updated_at)
+    VALUES ('foreign', 'else', 'c', '', '2026-11-30 02:15:00.000000', 'running', 'c',
+    'warehouse', 'schedule', 'web9', 'web9/1/9/9', '2026-11-30 02:15:00.000000',
+    '2199-01-01 00:00:00.000000', 't', '', '');
+INSERT INTO cronledger_jobs (namespace, job, scope_node, stood_down_at, token, created_at, updated_at)
+    VALUES ('else', 'c', '', '2026-01-01 00:00:00.000000', 't', '', ''),
     ('app', 'e', '', '2026-01-01 00:00:00.000000', 't', '', ''),
     ('app', 'c', 'web9', '2026-01-01 00:00:00.000000', 't', '', ''), ('app', 'b', '', NULL, '', '', '')
 """
@@ -119,10 +124,10 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         world = actor.world
         link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
-        due = [_job(*job) for job in jobs]
+        slots = [Slot(_job(*job), ZERO + slot * MINUTE) for job in jobs]
         schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml")
-        with Tick(schedule, ledger, dict, due=due, due_at=ZERO + slot * MINUTE) as tick:  # type: ignore[arg-type]
-            for event in tick.events():
+        with Runner(schedule, ledger, expected=1) as runner:  # type: ignore[arg-type]
+            for event in Tick(runner, dict, slots, moment_of=lambda _: 0.0).events():
                 world.said.append(event)
 
     return act
@@ -131,6 +136,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
 def _job(name: str, lock: str, overlap: str) -> Any:
     return SimpleNamespace(
         name=name,
+        timing=None,
         argv=(name, lock, overlap),
         cwd="/",
         env={},
