@@ -83,7 +83,7 @@ JOBS = Table(
         ("timing", "text", "NULL"),
         ("timed_at", "instant", "NULL"),
         ("paused_at", "instant", "NULL"),
-        ("paused_until", "instant", "NULL"),
+        ("resumes_at", "instant", "NULL"),
         ("paused_by", "name", "NULL"),
         ("pause_reason", "text", "NULL"),
         ("resumed_at", "instant", "NULL"),

@@ -44,7 +44,7 @@ CREATE TABLE cronledger_jobs (
   timing text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
   timed_at datetime(6) NULL,
   paused_at datetime(6) NULL,
-  paused_until datetime(6) NULL,
+  resumes_at datetime(6) NULL,
   paused_by varchar(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
   pause_reason text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
   resumed_at datetime(6) NULL,

@@ -44,7 +44,7 @@ CREATE TABLE cronledger_jobs (
   timing text NULL,
   timed_at timestamptz(6) NULL,
   paused_at timestamptz(6) NULL,
-  paused_until timestamptz(6) NULL,
+  resumes_at timestamptz(6) NULL,
   paused_by varchar(128) COLLATE "C" NULL,
   pause_reason text NULL,
   resumed_at timestamptz(6) NULL,

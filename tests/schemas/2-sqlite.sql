@@ -44,7 +44,7 @@ CREATE TABLE cronledger_jobs (
   timing TEXT NULL,
   timed_at TEXT NULL,
   paused_at TEXT NULL,
-  paused_until TEXT NULL,
+  resumes_at TEXT NULL,
   paused_by TEXT NULL,
   pause_reason TEXT NULL,
   resumed_at TEXT NULL,
