@@ -9,11 +9,12 @@ from conftest import Database
 
 Run = Callable[..., CompletedProcess[str]]
 
+MINUTELY = 'cron = "* * * * *"\n'
 AT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
 
 
 class Deployed:
-    """A schedule in `folder` whose ledger is installed, and the ways to tick it. Its jobs are due every minute."""
+    """A schedule in `folder` whose ledger is installed, and the ways to tick it; jobs are due each minute."""
 
     def __init__(self, folder: Path, database: Database, run: Run) -> None:
         self.folder, self.database, self._run = folder, database, run
@@ -22,7 +23,7 @@ class Deployed:
 
     def write(self, *jobs: str, top: str = "") -> None:
         head = f'timezone = "UTC"\nnamespace = "app"\n{top}\n'
-        text = head + "".join(f'[[job]]\ncron = "* * * * *"\n{job}\n' for job in jobs)
+        text = head + "".join(f"[[job]]\n{'' if 'every = ' in job else MINUTELY}{job}\n" for job in jobs)
         (self.folder / "schedule.toml").write_text(text)
 
     @property

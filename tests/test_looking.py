@@ -59,6 +59,7 @@ def test_list_as_json(ledger: Database, run: Run) -> None:
     assert first == {
         "name": "sessions:prune",
         "cron": "15 3 1 1 *",
+        "every": None,
         "timezone": "Europe/Paris",
         "enabled": True,
         "next_at": f"{year}-01-01T02:15:00Z",

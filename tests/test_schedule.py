@@ -98,7 +98,7 @@ TYPES = {
     "ledger = 1": "1: ledger: is a number; write a table",
     "ledger = { dns = 'x' }": "1: ledger.dns: unknown key; write dsn",
     "namespce = 'x'": "1: namespce: unknown key; write namespace",
-    "defaults = { every = '5m' }": "1: defaults.every: is not known to this version; leave it out",
+    "defaults = { every = '5m' }": "1: defaults.every: is not a key of [defaults]; write it in each [[job]]",
     "defaults = { command = 'x' }": "1: defaults.command: is not a key of [defaults]; write it in each [[job]]",
 }
 
@@ -135,6 +135,12 @@ KEYS = {
     "letter or digit",
     "keep_output = 'no'": 'keep_output: is "no"; write "failed" or "always" or "never"',
     "report = true": 'report: is a boolean; write "all" or "problems"',
+    'every = "30s"': "every: excludes cron; leave one of the two out",
+    "every = 30": 'every: is a number; write "30s"',
+    'every = "0s"': 'every: "0s" is not between 1s and 24h; write at least "1s" and at most "24h"',
+    'every = "25h"': 'every: "25h" is not between 1s and 24h; write at least "1s" and at most "24h"',
+    'every = "1.5s"': 'every: "1.5s" is not a duration; write whole d, h, m, s in this order, as in "90s", "10m", '
+    '"1h30m" or "2d"',
     "stale_afte = '5m'": "stale_afte: unknown key; write stale_after",
     "retries = 3": "retries: is not known to this version; leave it out",
 }
@@ -144,7 +150,8 @@ KEYS = {
 def test_a_mistake_in_a_job_names_the_line_the_job_and_the_key(folder: Path, line: str, sentence: str) -> None:
     """One of each kind, to the letter; the key's own line stands before it."""
     key = line.partition(" ")[0]
-    lines = [kept for kept in JOB.splitlines() if not kept.startswith(f"{key} ")]
+    replaced = "cron" if key == "every" and "excludes" not in sentence else key
+    lines = [kept for kept in JOB.splitlines() if not kept.startswith(f"{replaced} ")]
     text = HEAD + "\n".join([lines[0], *lines[1:], line])
     number = text.count("\n") + 1
     named = "" if key == "name" else "job a: "

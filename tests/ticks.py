@@ -5,6 +5,7 @@
 Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the batches one after the other. A TICK is a list
 of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
 `"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
+`"second"`: of the minute, at which the ticks take the node's clock to be; it is put off by less than 30 s for that.
 """
 
 import contextlib
@@ -23,11 +24,13 @@ Tick = list[str]
 Ended = tuple[int, str, str]
 
 
-def run_batches(batches: list[list[Tick]], env: dict[str, str], window: float | None = None) -> list[list[Ended]]:
+def run_batches(
+    batches: list[list[Tick]], env: dict[str, str], window: float | None = None, second: float | None = None
+) -> list[list[Ended]]:
     """The same, from a test: starts this file as a program with `env`."""
     done = subprocess.run(
         [sys.executable, __file__],
-        input=json.dumps({"batches": batches, "window": window}),
+        input=json.dumps({"batches": batches, "window": window, "second": second}),
         env=env,
         text=True,
         capture_output=True,
@@ -46,7 +49,7 @@ def main() -> None:
 
     if asked["window"] is not None:
         _shorten(timedelta(seconds=asked["window"]))
-    json.dump([list(_at_once(batch)) for batch in asked["batches"]], sys.stdout)
+    json.dump([list(_at_once(batch, asked["second"])) for batch in asked["batches"]], sys.stdout)
 
 
 def _shorten(window: timedelta) -> None:
@@ -59,9 +62,9 @@ def _shorten(window: timedelta) -> None:
     tick.load_for_work = load  # type: ignore[assignment]
 
 
-def _at_once(batch: list[Tick]) -> Iterator[Ended]:
+def _at_once(batch: list[Tick], second: float | None) -> Iterator[Ended]:
     ready, go = os.pipe()
-    started = [_fork(arguments, ready, go) for arguments in batch]
+    started = [_fork(arguments, ready, go, second) for arguments in batch]
     os.close(ready)
     os.close(go)
     for pid, out, err in started:
@@ -69,7 +72,7 @@ def _at_once(batch: list[Tick]) -> Iterator[Ended]:
         yield os.waitstatus_to_exitcode(status), _read(out), _read(err)
 
 
-def _fork(arguments: Tick, ready: int, go: int) -> tuple[int, int, int]:
+def _fork(arguments: Tick, ready: int, go: int, second: float | None) -> tuple[int, int, int]:
     out, err = _temporary(), _temporary()
     pid = os.fork()
     if pid == 0:
@@ -78,11 +81,11 @@ def _fork(arguments: Tick, ready: int, go: int) -> tuple[int, int, int]:
         os.dup2(err, 2)
         select.select([ready], [], [])  # the parent's end closes when all are forked
         os.close(ready)
-        os._exit(_tick(arguments))
+        os._exit(_tick(arguments, second))
     return pid, out, err
 
 
-def _tick(arguments: Tick) -> int:
+def _tick(arguments: Tick, second: float | None) -> int:
     from cronledger.cli.options import TICK, read_plainly
     from cronledger.cli.tick import tick
     from cronledger.clock import elapsed
@@ -90,8 +93,13 @@ def _tick(arguments: Tick) -> int:
     values = read_plainly(arguments, TICK)
     assert values is not None, arguments
     with contextlib.suppress(SystemExit):
-        return tick(values, time.time(), elapsed())
+        return tick(values, _at_second(time.time(), second), elapsed())
     return 99
+
+
+def _at_second(wall: float, second: float | None) -> float:
+    """The time nearest to `wall` with this second of a minute."""
+    return wall if second is None else wall + (second - wall + 30) % 60 - 30
 
 
 def _temporary() -> int:
