@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from conftest import Database
 from servers import Server
+from torture.schemas import parts, take_away
 
 from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
@@ -262,7 +263,18 @@ def test_installs_at_once_end_alike(database: Database) -> None:
     assert sum("created table cronledger_runs" in words for words in done) == 1
 
 
-@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_meta"])
+def test_each_column_is_missed_before_anything_is_claimed(installed: Database) -> None:
+    """Whichever it is, it is named with its table and the repair; install adds it, and the ledger opens."""
+    link = link_to(installed, install=True)
+    for kind, table, column in [part for part in parts(installed) if part[0] == "column"]:
+        take_away(installed, (kind, table, column))
+        with pytest.raises(LedgerNotInstalled, match=rf"\b{table}\.{column}\b.*; run `cronledger install`$"):
+            schema.check(link)
+        assert f"added column {table}.{column}" in schema.install(link)
+    link.close()
+
+
+@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_jobs", "cronledger_meta"])
 def test_a_missing_table_is_named_with_the_repair(installed: Database, table: str) -> None:
     """Without a table the ledger does not open and says which command makes it."""
     installed.sql(f"DROP TABLE {table}")
@@ -299,7 +311,7 @@ def test_a_newer_schema_that_bars_this_program_says_so(installed: Database) -> N
     """A program that is too old for the schema refuses to tick."""
     installed.sql("UPDATE cronledger_meta SET value = 99")
     link = link_to(installed)
-    with pytest.raises(LedgerNotInstalled, match="newer cronledger"):
+    with pytest.raises(LedgerNotInstalled, match=r"newer cronledger.*: deploy the newer one on this node$"):
         schema.check(link)
     link.close()
 

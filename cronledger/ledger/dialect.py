@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from cronledger.errors import LedgerNotInstalled
+
 Value = str | int | datetime | None
 Row = dict[str, object]
 
@@ -27,6 +29,21 @@ class Duplicate(Exception):
 
 class Unstorable(Exception):
     """The database refuses a text as such: a character that its encoding does not have, or a length."""
+
+
+def lacking(what: str) -> LedgerNotInstalled:
+    """The error for a ledger that lacks something, with the command that adds it: the one place that advises it."""
+    return LedgerNotInstalled(f"{what}; run `cronledger install`")
+
+
+def no_table(text: str) -> LedgerNotInstalled:
+    """A statement met no table; `text` is the driver's."""
+    return lacking(f"the ledger is not installed, or not for this version ({text})")
+
+
+def no_column(text: str) -> LedgerNotInstalled:
+    """A statement met a table without one of its columns; `text` is the driver's, and names it."""
+    return lacking(f"the ledger has lost a column, or is not for this version ({text})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
 
-from cronledger.errors import LedgerError, LedgerNotInstalled, UsageError
-from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Unstorable, Value
+from cronledger.errors import LedgerError, UsageError
+from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Unstorable, Value, no_column, no_table
 from cronledger.ledger.dsn import Dsn
 
 # SQLSTATEs: PostgreSQL manual, appendix A. A class stands for all of its codes.
@@ -146,8 +146,15 @@ class Postgres:
             raise Duplicate(text) from None
         if state.startswith("22") or (not state and isinstance(error, psycopg.DataError)):
             raise Unstorable(text) from None
-        if state in ("42P01", "42703", "3F000"):
-            raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
+        if state == "42P01":
+            raise no_table(text) from None
+        if state == "42703":
+            raise no_column(text) from None
+        if state == "3F000":
+            raise LedgerError(
+                f"the ledger's tables have no schema to be made in ({text}); CREATE SCHEMA the one that the search_path"
+                " names, or set another search_path"
+            ) from None
         if state == "25006":
             # The next connection may find the primary of a multi-host DSN.
             self.close()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cronledger.errors import LedgerError, LedgerNotInstalled
-from cronledger.ledger.dialect import Dialect, Duplicate, Types
+from cronledger.ledger.dialect import Dialect, Duplicate, Types, lacking
 from cronledger.ledger.link import Link
 
 SCHEMA_VERSION = 2
@@ -95,30 +95,36 @@ JOBS = Table(
 META = Table("cronledger_meta", (("name", "word", "NOT NULL PRIMARY KEY"), ("value", "number", "NOT NULL")))
 TABLES = (RUNS, JOBS, META)
 
+# Meets every column that a tick may come to need, and reads no row: a lost one shows before anything is claimed.
+_EVERY_COLUMN = "".join(
+    f" UNION ALL SELECT NULL FROM (SELECT {columns} FROM {table} WHERE 1 = 0) AS {table}"
+    for table, columns in (
+        (table.name, ", ".join(f"{table.name}.{name}" for name, _, _ in table.columns)) for table in (RUNS, JOBS)
+    )
+)
 _VERSIONS = "SELECT name, value FROM cronledger_meta"
 _META_ROWS = {"schema_version": SCHEMA_VERSION, "oldest_version": OLDEST_VERSION}
 
 
 def check(link: Link) -> None:
-    """Whether a tick may use this ledger. Raises LedgerNotInstalled naming the command that mends it."""
+    """Whether a tick may use this ledger. Raises LedgerNotInstalled, with what to do."""
     versions = {str(row["name"]): int(str(row["value"])) for row in link.send(_VERSIONS).rows}
     found, oldest = versions.get("schema_version", 0), versions.get("oldest_version", 0)
     if found < SCHEMA_VERSION:
-        raise LedgerNotInstalled(f"the ledger's schema is version {found}, this program needs {SCHEMA_VERSION}")
+        raise lacking(f"the ledger's schema is version {found}, this program needs {SCHEMA_VERSION}")
     if oldest > SCHEMA_VERSION:
         raise LedgerNotInstalled(
             f"the ledger's schema is version {found}, made by a newer cronledger; this one knows {SCHEMA_VERSION}"
             " and may no longer tick: deploy the newer one on this node"
         )
-    if missing := _missing_mutexes(link, RUNS):
+    if missing := _missing_mutexes(link, RUNS, beside=_EVERY_COLUMN):
         named = ", ".join(f"{name} ({columns})" for name, columns in missing)
-        raise LedgerNotInstalled(
-            f"the ledger has lost a mutex, the unique index {named}: without it jobs could run twice"
-        )
+        raise lacking(f"the ledger has lost a mutex, the unique index {named}: without it jobs could run twice")
 
 
-def _missing_mutexes(link: Link, table: Table) -> list[tuple[str, str]]:
-    there = {row["columns"] for row in link.send(link.dialect.mutexes, {"table": table.name}).rows}
+def _missing_mutexes(link: Link, table: Table, beside: str = "") -> list[tuple[str, str]]:
+    """The mutexes that are not there; `beside` is asked in the same statement."""
+    there = {row["columns"] for row in link.send(link.dialect.mutexes + beside, {"table": table.name}).rows}
     return [(name, columns) for name, columns in table.mutexes if columns not in there]
 
 
