@@ -24,7 +24,11 @@ class Again(Fault):
 
 
 class Duplicate(Exception):
-    """A row with this key, or a table, column or index of this name, is there already. Which key is not said: look."""
+    """A row with this key is there already. Which key is not said: look."""
+
+
+class Exists(Duplicate):
+    """A table, column or index of this name is there already."""
 
 
 class Unstorable(Exception):
@@ -80,7 +84,9 @@ class Dialect(Protocol):
     indexes: str
     """A SELECT of all indexes of a table by `name`."""
     columns: str
-    """A SELECT of the columns of a table by `name`; no rows when there is no such table."""
+    """A SELECT of the columns of a table: `name`, and `nullable` (0 or 1); no rows when there is no such table."""
+    adds_not_null: bool
+    """Whether a table without rows can be given a column that is NOT NULL and has no default."""
     preparation: str
     """What install sends first; "" for nothing."""
 
