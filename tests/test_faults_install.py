@@ -96,10 +96,9 @@ def test_the_older_program_ticks_on_a_newer_schema(deployed: Deployed) -> None:
 def test_a_newer_schema_may_bar_the_older_program(deployed: Deployed) -> None:
     """It claims nothing then, and says what to do; its install changes nothing."""
     deployed.database.sql("UPDATE cronledger_meta SET value = 2")
-    complained(
-        deployed.tick(), "made by a newer cronledger; .* deploy the newer one on this node.*not claimed here: ok"
-    )
-    complained(deployed.cli("install"), "made by a newer cronledger")
+    newer = "made by a newer cronledger; .*: deploy the newer one on this node"
+    complained(deployed.tick(), f"{newer}; not claimed here: ok$")
+    complained(deployed.cli("install"), f"{newer}$")
     assert deployed.rows("id") == []
 
 
@@ -151,3 +150,10 @@ def test_a_schema_further_down_the_search_path(postgres: Server, run: Run, tmp_p
     said(deployed.tick("--at", "2026-01-05T10:00"), RAN, status=0)
     made = "SELECT COUNT(*) FROM pg_class WHERE relnamespace = 'first'::regnamespace"
     assert database.sql(made) == [(0,)]
+
+
+def test_a_search_path_that_leads_nowhere(postgres: Server, run: Run) -> None:
+    """Install says that its tables have no schema, and how to give them one."""
+    dsn = postgres.fresh_database()
+    postgres.rows(dsn, f"ALTER DATABASE {urlsplit(dsn).path[1:]} SET search_path = nowhere")
+    complained(run("install", "--dsn", dsn), r"no schema to be made in \(.*\); CREATE SCHEMA")

@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import Database
 from servers import Server
+from torture.schemas import parts, take_away
 
 from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
@@ -262,7 +264,18 @@ def test_installs_at_once_end_alike(database: Database) -> None:
     assert sum("created table cronledger_runs" in words for words in done) == 1
 
 
-@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_meta"])
+def test_each_column_is_missed_before_anything_is_claimed(installed: Database) -> None:
+    """Whichever it is, it is named with its table and the repair; install adds it, and the ledger opens."""
+    link = link_to(installed, install=True)
+    for kind, table, column in [part for part in parts(installed) if part[0] == "column"]:
+        take_away(installed, (kind, table, column))
+        with pytest.raises(LedgerNotInstalled, match=rf"\b{table}\.{column}\b.*; run `cronledger install`$"):
+            schema.check(link)
+        assert f"added column {table}.{column}" in schema.install(link)
+    link.close()
+
+
+@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_jobs", "cronledger_meta"])
 def test_a_missing_table_is_named_with_the_repair(installed: Database, table: str) -> None:
     """Without a table the ledger does not open and says which command makes it."""
     installed.sql(f"DROP TABLE {table}")
@@ -272,26 +285,82 @@ def test_a_missing_table_is_named_with_the_repair(installed: Database, table: st
     link.close()
 
 
+def make_anew(database: Database, link: Link, table: schema.Table) -> None:
+    """The table as somebody else's hand might have made it; SQLite cannot alter one."""
+    database.sql(f"DROP TABLE {table.name}")
+    database.sql(schema._create_table(link.dialect.types, table))
+
+
+def without(name: str) -> schema.Table:
+    """cronledger_runs without one of its mutexes."""
+    return replace(schema.RUNS, mutexes=tuple(mutex for mutex in schema.RUNS.mutexes if mutex[0] != name))
+
+
 @pytest.mark.parametrize("name", [name for name, _ in schema.RUNS.mutexes])
-def test_a_lost_mutex_stops_every_tick_until_install_makes_it_again(database: Database, name: str) -> None:
+def test_a_lost_mutex_stops_every_tick_until_install_makes_it_again(installed: Database, name: str) -> None:
     """The loss of a mutex is found, named, and mended by install."""
-    link = link_to(database, install=True)
-    schema.install(link)
-    if database.kind == "sqlite":
-        columns = dict(schema.RUNS.mutexes)[name]
-        kept = [mutex for mutex in schema.RUNS.mutexes if mutex[0] != name]
-        smaller = schema.Table(schema.RUNS.name, schema.RUNS.columns, tuple(kept))
-        database.sql("DROP TABLE cronledger_runs")
-        database.sql(schema._create_table(link.dialect.types, smaller))
-        assert columns
-    elif database.kind == "postgres":
-        database.sql(f"ALTER TABLE cronledger_runs DROP CONSTRAINT {name}")
-    else:
-        database.sql(f"ALTER TABLE cronledger_runs DROP INDEX {name}")
-    with pytest.raises(LedgerNotInstalled, match=name):
+    link = link_to(installed, install=True)
+    make_anew(installed, link, without(name))
+    with pytest.raises(LedgerNotInstalled, match=rf"lost a mutex.*{name}.*; run `cronledger install`$"):
         schema.check(link)
     assert any(name in words for words in schema.install(link))
     schema.check(link)
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("unique", "columns"), [("UNIQUE", "namespace, job"), ("", "namespace, job, scope_node, due_at")]
+)
+def test_a_mutex_whose_name_is_taken(installed: Database, unique: str, columns: str) -> None:
+    """By an index on other columns, or by one that is not unique: install says what to drop, then makes it."""
+    link, name = link_to(installed, install=True), "cronledger_runs_slot"
+    make_anew(installed, link, without(name))
+    installed.sql(f"CREATE {unique} INDEX {name} ON cronledger_runs ({columns})")
+    with pytest.raises(LedgerNotInstalled, match=name):
+        schema.check(link)
+    with pytest.raises(LedgerError, match=rf"index {name} is there, but .* drop that index, then run"):
+        schema.install(link)
+    installed.sql(f"DROP INDEX {name}" + (" ON cronledger_runs" if installed.kind in ("mariadb", "mysql") else ""))
+    assert any(f"made mutex {name}" in words for words in schema.install(link))
+    link.close()
+
+
+def test_a_mutex_that_rows_forbid(node: Opener, installed: Database) -> None:
+    """Rows that came in while it was lost are named as what is in the way, not removed."""
+    ledger, link, name = node(), link_to(installed, install=True), "cronledger_runs_active"
+    make_anew(installed, link, without(name))
+    later = (DUE, DUE + timedelta(minutes=1))
+    assert [ledger.claim(draft(ledger, due_at=due_at)) for due_at in later] == [Claimed()] * 2
+    with pytest.raises(LedgerError, match=rf"mutex {name} .* rows of cronledger_runs collide; remove those, then run"):
+        schema.install(link)
+    assert len(ledger.running()) == 2
+    link.close()
+
+
+def test_a_column_that_needs_values_is_not_made_up(node: Opener, installed: Database) -> None:
+    """Lost from a table that has rows it is not added, and install says what can be done."""
+    ledger, link = node(), link_to(installed, install=True)
+    ledger.claim(draft(ledger))
+    installed.sql("ALTER TABLE cronledger_runs DROP COLUMN owner")
+    with pytest.raises(LedgerError, match=r"cronledger_runs lacks owner, .* DROP TABLE cronledger_runs .* then run"):
+        schema.install(link)
+    assert installed.sql("SELECT job FROM cronledger_runs") == [("reports:build",)]
+    installed.sql("DROP TABLE cronledger_runs")
+    assert "created table cronledger_runs" in schema.install(link)
+    link.close()
+
+
+def test_a_column_that_takes_null_where_it_must_not(installed: Database) -> None:
+    """Or does not where it must: install names both, and the DDL that shows how they should be."""
+    link = link_to(installed, install=True)
+    other = {"node": ("node", "name", "NULL"), "pid": ("pid", "number", "NOT NULL")}
+    columns = tuple(other.get(column[0], column) for column in schema.RUNS.columns)
+    make_anew(installed, link, replace(schema.RUNS, columns=columns))
+    wrong = "--print-sql` has it: cronledger_runs.node is NULL, cronledger_runs.pid is NOT NULL; .* by hand"
+    with pytest.raises(LedgerError, match=wrong):
+        schema.install(link)
+    make_anew(installed, link, schema.RUNS)
+    assert [words for words in schema.install(link) if not words.startswith("created index")] == []
     link.close()
 
 
@@ -299,7 +368,7 @@ def test_a_newer_schema_that_bars_this_program_says_so(installed: Database) -> N
     """A program that is too old for the schema refuses to tick."""
     installed.sql("UPDATE cronledger_meta SET value = 99")
     link = link_to(installed)
-    with pytest.raises(LedgerNotInstalled, match="newer cronledger"):
+    with pytest.raises(LedgerNotInstalled, match=r"newer cronledger.*: deploy the newer one on this node$"):
         schema.check(link)
     link.close()
 

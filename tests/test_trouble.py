@@ -43,12 +43,24 @@ def test_before_install(uninstalled: Deployed) -> None:
     complained(uninstalled.tick(), "run `cronledger install`" + NOT_CLAIMED)
 
 
-@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_meta"])
+@pytest.mark.parametrize("table", ["cronledger_runs", "cronledger_jobs", "cronledger_meta"])
 def test_with_a_table_dropped(uninstalled: Deployed, table: str) -> None:
     """The same, and install mends it."""
     uninstalled.installed().database.sql(f"DROP TABLE {table}")
     complained(uninstalled.tick(), "run `cronledger install`" + NOT_CLAIMED)
     assert "created table " + table in uninstalled.cli("install").stdout
+    said(uninstalled.tick(), r"ran ok in \d\.\ds", status=0)
+
+
+@pytest.mark.parametrize("column", ["output", "duration_ms"])
+def test_with_a_column_dropped(uninstalled: Deployed, column: str) -> None:
+    """One that is needed only when a run is over is missed before anything is claimed; install adds it again."""
+    uninstalled.installed().database.sql(f"ALTER TABLE cronledger_runs DROP COLUMN {column}")
+    done = uninstalled.tick()
+    complained(done, rf"has lost a column.*\bcronledger_runs\.{column}\b.*; run `cronledger install`{NOT_CLAIMED}")
+    assert done.stderr.count("cronledger install") == 1
+    assert uninstalled.rows("id") == []
+    assert f"added column cronledger_runs.{column}" in uninstalled.cli("install").stdout
     said(uninstalled.tick(), r"ran ok in \d\.\ds", status=0)
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from cronledger.clock import Clock, elapsed
-from cronledger.errors import LedgerError, LedgerNotInstalled
+from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Dialect
 from cronledger.ledger.dsn import Dsn
 from cronledger.ledger.link import ATTEMPT, BUDGET, Link
@@ -42,10 +42,7 @@ def _dialect(dsn: Dsn, install: bool) -> Dialect:
 
 def open_ledger(link: Link, *, namespace: str, node: str, owner: str) -> Ledger:
     """Connect, see that the ledger may be used, and read its clock. Raises LedgerError."""
-    try:
-        check(link)
-    except LedgerNotInstalled as error:
-        raise LedgerNotInstalled(f"{error}; run `cronledger install`") from None
+    check(link)
     return Ledger(link, namespace, node, owner, read_clock(link))
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from cronledger.errors import LedgerNotInstalled
+
 Value = str | int | datetime | None
 Row = dict[str, object]
 
@@ -22,11 +24,30 @@ class Again(Fault):
 
 
 class Duplicate(Exception):
-    """A row with this key, or a table, column or index of this name, is there already. Which key is not said: look."""
+    """A row with this key is there already. Which key is not said: look."""
+
+
+class Exists(Duplicate):
+    """A table, column or index of this name is there already."""
 
 
 class Unstorable(Exception):
     """The database refuses a text as such: a character that its encoding does not have, or a length."""
+
+
+def lacking(what: str) -> LedgerNotInstalled:
+    """The error for a ledger that lacks something, with the command that adds it: the one place that advises it."""
+    return LedgerNotInstalled(f"{what}; run `cronledger install`")
+
+
+def no_table(text: str) -> LedgerNotInstalled:
+    """A statement met no table; `text` is the driver's."""
+    return lacking(f"the ledger is not installed, or not for this version ({text})")
+
+
+def no_column(text: str) -> LedgerNotInstalled:
+    """A statement met a table without one of its columns; `text` is the driver's, and names it."""
+    return lacking(f"the ledger has lost a column, or is not for this version ({text})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +84,9 @@ class Dialect(Protocol):
     indexes: str
     """A SELECT of all indexes of a table by `name`."""
     columns: str
-    """A SELECT of the columns of a table by `name`; no rows when there is no such table."""
+    """A SELECT of the columns of a table: `name`, and `nullable` (0 or 1); no rows when there is no such table."""
+    adds_not_null: bool
+    """Whether a table without rows can be given a column that is NOT NULL and has no default."""
     preparation: str
     """What install sends first; "" for nothing."""
 

@@ -9,8 +9,19 @@ from typing import Any, NoReturn
 import pymysql
 from pymysql.connections import Connection
 
-from cronledger.errors import LedgerError, LedgerNotInstalled
-from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Unstorable, Value
+from cronledger.errors import LedgerError
+from cronledger.ledger.dialect import (
+    Again,
+    Duplicate,
+    Exists,
+    Lost,
+    Result,
+    Types,
+    Unstorable,
+    Value,
+    no_column,
+    no_table,
+)
 from cronledger.ledger.dsn import Dsn
 
 # Error numbers: MySQL's and MariaDB's error message references. Those of the client library start at 2000.
@@ -18,8 +29,10 @@ _LOST = {0, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1226, 1927, 40
 _AGAIN = {1020, 1047, 1205, 1213, 1317, 1969, 3024}
 _READ_ONLY = {1290, 1792, 1836}
 _UNSTORABLE = {1153, 1300, 1366, 1406, 3854, 3988}
-_MISSING = {1054, 1146}
-_THERE = {1050, 1060, 1061, 1062}
+_NO_TABLE = {1146}
+_NO_COLUMN = {1054}
+_DUPLICATE = {1062}
+_EXISTS = {1050, 1060, 1061}
 _DENIED = {1044, 1142, 1143, 1227}
 _REFUSED = {1045, 1049, 1129, 1130, 1251, 1698, 1862}
 
@@ -69,9 +82,10 @@ class Mysql:
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %(table)s"
     )
     columns = (
-        "SELECT COLUMN_NAME AS name FROM information_schema.COLUMNS"
+        "SELECT COLUMN_NAME AS name, IS_NULLABLE = 'YES' AS nullable FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %(table)s"
     )
+    adds_not_null = True
     preparation = ""
 
     def __init__(self, dsn: Dsn, longest: float = 10.0) -> None:
@@ -162,12 +176,16 @@ class Mysql:
         if number in _LOST or 2000 <= number < 3000:
             self.close()
             raise Lost(text) from None
-        if number in _THERE:
+        if number in _DUPLICATE:
             raise Duplicate(text) from None
+        if number in _EXISTS:
+            raise Exists(text) from None
         if number in _UNSTORABLE:
             raise Unstorable(text) from None
-        if number in _MISSING:
-            raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
+        if number in _NO_TABLE:
+            raise no_table(text) from None
+        if number in _NO_COLUMN:
+            raise no_column(text) from None
         if number in _READ_ONLY:
             self.close()
             raise LedgerError(f"the ledger's server is read-only ({text}); point the DSN at the primary") from None

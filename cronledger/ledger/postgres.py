@@ -9,8 +9,19 @@ import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
 
-from cronledger.errors import LedgerError, LedgerNotInstalled, UsageError
-from cronledger.ledger.dialect import Again, Duplicate, Lost, Result, Types, Unstorable, Value
+from cronledger.errors import LedgerError, UsageError
+from cronledger.ledger.dialect import (
+    Again,
+    Duplicate,
+    Exists,
+    Lost,
+    Result,
+    Types,
+    Unstorable,
+    Value,
+    no_column,
+    no_table,
+)
 from cronledger.ledger.dsn import Dsn
 
 # SQLSTATEs: PostgreSQL manual, appendix A. A class stands for all of its codes.
@@ -71,9 +82,10 @@ class Postgres:
         " WHERE x.indrelid = to_regclass(%(table)s) AND x.indisvalid"
     )
     columns = (
-        "SELECT attname AS name FROM pg_attribute"
+        "SELECT attname AS name, CASE WHEN attnotnull THEN 0 ELSE 1 END AS nullable FROM pg_attribute"
         " WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped"
     )
+    adds_not_null = True
     preparation = ""
 
     def __init__(self, dsn: Dsn) -> None:
@@ -142,12 +154,21 @@ class Postgres:
         if state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
             self.close()
             raise Lost(text) from None
-        if state in ("23505", "42P07", "42701", "42710"):
+        if state == "23505":
             raise Duplicate(text) from None
+        if state in ("42P07", "42701", "42710"):
+            raise Exists(text) from None
         if state.startswith("22") or (not state and isinstance(error, psycopg.DataError)):
             raise Unstorable(text) from None
-        if state in ("42P01", "42703", "3F000"):
-            raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
+        if state == "42P01":
+            raise no_table(text) from None
+        if state == "42703":
+            raise no_column(text) from None
+        if state == "3F000":
+            raise LedgerError(
+                f"the ledger's tables have no schema to be made in ({text}); CREATE SCHEMA the one that the search_path"
+                " names, or set another search_path"
+            ) from None
         if state == "25006":
             # The next connection may find the primary of a multi-host DSN.
             self.close()

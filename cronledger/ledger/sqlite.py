@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NoReturn
 
-from cronledger.errors import LedgerError, LedgerNotInstalled
-from cronledger.ledger.dialect import Again, Duplicate, Result, Types, Value
+from cronledger.errors import LedgerError
+from cronledger.ledger.dialect import Again, Duplicate, Exists, Result, Types, Value, lacking, no_column, no_table
 from cronledger.ledger.dsn import Dsn
 
 
@@ -25,7 +25,8 @@ class Sqlite:
         ' WHERE x."unique" AND NOT x.partial GROUP BY x.name'
     )
     indexes = "SELECT name FROM pragma_index_list(%(table)s)"
-    columns = "SELECT name FROM pragma_table_info(%(table)s)"
+    columns = 'SELECT name, 1 - "notnull" AS nullable FROM pragma_table_info(%(table)s)'
+    adds_not_null = False
     # WAL lets readers go on beside the one writer; it is kept in the file.
     preparation = "PRAGMA journal_mode = WAL"
 
@@ -40,7 +41,7 @@ class Sqlite:
 
     def connect(self, seconds: float) -> None:
         if self._mode == "rw" and not os.path.exists(self._path):
-            raise LedgerNotInstalled(f"the ledger is not installed (there is no file {self._path})")
+            raise lacking(f"the ledger is not installed (there is no file {self._path})")
         address = "file:" + self._path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         try:
             self._connection = sqlite3.connect(
@@ -64,10 +65,14 @@ class Sqlite:
         code, text = getattr(error, "sqlite_errorcode", 0) & 0xFF, str(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise Again(text) from None
-        if (code == sqlite3.SQLITE_CONSTRAINT and "UNIQUE" in text) or "already exists" in text:
+        if code == sqlite3.SQLITE_CONSTRAINT and "UNIQUE" in text:
             raise Duplicate(text) from None
-        if text.startswith(("no such table", "no such column")) or "has no column" in text:
-            raise LedgerNotInstalled(f"the ledger is not installed, or not for this version ({text})") from None
+        if "already exists" in text or text.startswith("duplicate column name"):
+            raise Exists(text) from None
+        if text.startswith("no such table"):
+            raise no_table(text) from None
+        if text.startswith("no such column") or "has no column" in text:
+            raise no_column(text) from None
         self.close()
         if code == sqlite3.SQLITE_READONLY:
             raise LedgerError(
