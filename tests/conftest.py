@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import machine
 import pytest
@@ -26,7 +27,9 @@ PACKAGES = {
     "pgbouncer": ("pgbouncer", "pgbouncer"),
     "cron": ("cron", "cron"),
 }
-USED = pytest.StashKey[dict[str, str]]()
+NOTES = pytest.StashKey[dict[str, str]]()
+"""What is said at the end: the version of each kind of database that was used; what was missing."""
+NO_CRON = os.environ.get("CRONLEDGER_TEST_CRON") == "no"
 
 for variable in list(os.environ):
     if variable.startswith(("CRONLEDGER_", "PG", "MYSQL_")) and not variable.startswith("CRONLEDGER_TEST_"):
@@ -54,7 +57,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A fresh database of each kind in turn."""
     kind = request.param
     if kind == "sqlite":
-        request.config.stash[USED]["sqlite"] = f"SQLite {sqlite3.sqlite_version}"
+        request.config.stash[NOTES]["sqlite"] = f"SQLite {sqlite3.sqlite_version}"
         return Database(kind, f"sqlite:///{tmp_path}/ledger.db", None)
     server = request.getfixturevalue(kind)
     return Database(kind, server.fresh_database(), server)
@@ -80,7 +83,7 @@ def mysql(pytestconfig: pytest.Config) -> Iterator[servers.Server]:
 
 def _server(config: pytest.Config, kind: str) -> Iterator[servers.Server]:
     server = servers.server(kind)
-    config.stash[USED][kind] = server.name
+    config.stash[NOTES][kind] = server.name
     yield server
     server.close()
 
@@ -154,27 +157,23 @@ def wait_for() -> Callable[..., None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[USED] = {}
+    config.stash[NOTES] = {}
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests marked `first` and `last` there; leave the cron daemon out where that was asked for."""
-    items.sort(key=lambda item: bool(item.get_closest_marker("last")) - bool(item.get_closest_marker("first")))
-    if os.environ.get("CRONLEDGER_TEST_CRON") == "no":
-        left_out = [item for item in items if item.get_closest_marker("cron")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Name all packages that the tests need and the machine lacks at once, rather than in each test."""
+    """Leave the cron daemon out where that was asked for; run nothing where programs are missing, and name them all."""
+    left_out = [item for item in items if item.get_closest_marker("cron")] if NO_CRON else []
+    items[:] = [item for item in items if item not in left_out]
     given = {kind for kind in PACKAGES if f"CRONLEDGER_TEST_{kind.upper()}" in os.environ}
-    needed = {need for item in session.items for need in _needs(item)} & PACKAGES.keys() - given
+    needed = {need for item in items for need in _needs(item)} & PACKAGES.keys() - given
     missing = sorted(package for program, package in map(PACKAGES.__getitem__, needed) if not machine.find(program))
     if missing:
-        line = f"apt-get install --no-install-recommends {' '.join(missing)}"
-        pytest.exit(f"the tests need {line}, or servers elsewhere: see tests/servers.py", returncode=3)
+        config.stash[NOTES]["missing"] = (
+            f"the tests need apt-get install --no-install-recommends {' '.join(missing)}, or servers elsewhere: see"
+            " tests/servers.py"
+        )
+        left_out, items[:] = items[:], []
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _needs(item: pytest.Item) -> set[str]:
@@ -185,10 +184,24 @@ def _needs(item: pytest.Item) -> set[str]:
     return {*item.fixturenames, *marks, *(value for value in values if isinstance(value, str))}
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this one, if it is one of several."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["notes"] = session.config.stash[NOTES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear from one of several."""
+    node.config.stash[NOTES].update(getattr(node, "workeroutput", {}).get("notes", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which databases the tests used, whether they passed or not."""
-    used = config.stash[USED]
-    if used:
-        terminalreporter.write_line(f"ledgers: {', '.join(used[kind] for kind in KINDS if kind in used)}")
-    if os.environ.get("CRONLEDGER_TEST_CRON") == "no":
+    """Say which databases the tests used, whether they passed or not, and what was missing."""
+    notes = config.stash[NOTES]
+    if "missing" in notes:
+        terminalreporter.write_line(notes["missing"])
+    elif used := [notes[kind] for kind in KINDS if kind in notes]:
+        terminalreporter.write_line(f"ledgers: {', '.join(used)}")
+    if NO_CRON:
         terminalreporter.write_line("cron daemon: left out, by CRONLEDGER_TEST_CRON=no")

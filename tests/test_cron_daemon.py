@@ -1,6 +1,6 @@
 """The same schedule under a real cron daemon, on two nodes, for four minutes of real time.
 
-The two crontab lines go in before all other tests and are looked at after them, so that the minutes pass meanwhile.
+While the minutes pass, the other processes that share the tests go on.
 """
 
 import os
@@ -20,7 +20,7 @@ import machine
 import pytest
 import servers
 
-pytestmark = pytest.mark.cron
+pytestmark = [pytest.mark.cron, pytest.mark.xdist_group("cron")]
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 4
@@ -127,14 +127,12 @@ def _daemon() -> Iterator[None]:
         daemon.terminate()
 
 
-@pytest.mark.first
 def test_crontab_goes_in(under_cron: UnderCron) -> None:
     """Two nodes have their one crontab line each, and have said nothing yet."""
     assert under_cron.crontab.read_text().count("cronledger tick") == len(NODES)
     assert under_cron.said() == []
 
 
-@pytest.mark.last
 def test_each_slot_runs_once(under_cron: UnderCron) -> None:
     """Minute after minute one of the nodes runs the job and says so, and the other is silent."""
     machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
