@@ -113,11 +113,11 @@ class Flight:
         outcome = Outcome(None, "not started: the ledger did not answer while it was claimed", 0, "")
         self._endings.append(_Ending(run, outcome, elapsed(), doubtful=True))
 
-    def stop(self, signum: int) -> None:
-        """The tick was told to end: so is every run. May be called by a signal handler."""
+    def stop(self, signum: int, because: str | None = None) -> None:
+        """This process was told to end: so is every run. May be called by a signal handler, and again."""
         self._stopping = True
         self._again_at = 0.0
-        self._commands.stop(signum)
+        self._commands.stop(signum, because)
         self._ledger.link.hurry()
 
     def collect(self, timeout: float) -> None:

@@ -118,6 +118,30 @@ def test_a_last_line_without_newline_counts() -> None:
     assert "newline" not in remarks("0 0 * * * x\n# end")
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("a >/dev/null 2>&1", "/dev/null"),
+        ("a >> /dev/null", "/dev/null"),
+        ("a &>/dev/null &", "/dev/null"),
+        ("(a; b 2> /dev/null)", "/dev/null"),
+        ("flock -n /run/a.lock a", "flock"),
+        ("cd /srv && /usr/bin/flock -w 10 /run/a.lock a", "flock"),
+        ("flock -n /run/a.lock a >/dev/null 2>&1", "/dev/null flock"),
+        ("which a >/dev/null && a", ""),
+        ("a </dev/null", ""),
+        ("unflock a", ""),
+    ],
+)
+def test_what_cron_needed_and_the_ledger_does_is_said_once(command: str, said: str) -> None:
+    """Output thrown away would be kept, an overlap is prevented; the command stays what it was."""
+    reading = read(f"5 4 * * * {command}\n")
+    texts = [remark.text for remark in reading.remarks]
+    assert [word for text in texts for word in ("/dev/null", "flock") if word in text] == said.split()
+    assert len(texts) == len(said.split())
+    assert reading.entries[0].command == command
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
     """An editor's mark at the start changes nothing."""
     assert read("\ufeff0 0 * * * x\n").entries[0].expression == "0 0 * * *"

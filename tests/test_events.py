@@ -87,6 +87,10 @@ LINES = [
         "2026-11-30T03:25:00+01:00 failed inbox:poll in 4.2s: ended by SIGTERM to the tick",
     ),
     (
+        failed("2026-11-30T03:25:00", 4200, "ended by SIGINT"),
+        "2026-11-30T03:25:00+01:00 failed inbox:poll in 4.2s: ended by SIGINT",
+    ),
+    (
         failed("2026-11-30T03:25:00", 0, "cannot start: Argument list too long"),
         "2026-11-30T03:25:00+01:00 failed inbox:poll in 0.0s: cannot start: Argument list too long",
     ),

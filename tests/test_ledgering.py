@@ -126,10 +126,20 @@ def test_prune_as_a_job(fresh: Deployed) -> None:
     assert again["deleted"] == 0
 
 
-@pytest.mark.parametrize("window", ["23h", "30", "1d2d", "0d", "soon"])
-def test_prune_refuses_what_is_too_young(embedded: Deployed, window: str) -> None:
+@pytest.mark.parametrize(
+    ("window", "instead"),
+    [
+        ("23h", "write 1d or more"),
+        ("30", 'write "30d" for days'),
+        ("1d2d", "write whole d, h, m, s in this order"),
+        ("0d", "write 1d or more"),
+        ("soon", "write whole d, h, m, s"),
+    ],
+)
+def test_prune_refuses_what_is_too_young(embedded: Deployed, window: str, instead: str) -> None:
     """Less than a day, or no duration: exit 2 and what to write."""
-    complained(embedded.installed().cli("prune", "--older-than", window), "--older-than", status=2)
+    done = embedded.installed().cli("prune", "--older-than", window)
+    complained(done, f"--older-than {window}: .*; {instead}", status=2)
 
 
 def test_a_near_miss_of_a_command_is_answered(embedded: Deployed) -> None:

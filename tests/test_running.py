@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,9 +84,28 @@ def test_an_interrupted_run_is_ended_and_settled(deployed: Deployed, spawn: Spaw
     wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=30)
-    assert re.fullmatch(rf"up\n{AT} failed a in \d+\.\ds: ended by SIGINT to the tick: up\n", out)
+    assert re.fullmatch(rf"up\n{AT} failed a in \d+\.\ds: ended by SIGINT: up\n", out)
     assert (err, running.returncode) == ("", 1)
     assert deployed.rows("state") == [("failed",)]
+
+
+PATIENT = "from cronledger.command import ending; from cronledger.__main__ import main; ending.KILL_AFTER = 1e6; main()"
+
+
+def test_a_second_signal_kills_at_once(embedded: Deployed, cron_environment: dict[str, str]) -> None:
+    """Of a command that minds neither; after the first alone this one would be waited for, for days."""
+    embedded.write("""name = "a"\ncommand = "trap '' INT TERM; echo up; sleep 300; :\"""")
+    command = [sys.executable, "-c", PATIENT, "run", "a"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = cron_environment | embedded.env
+    with subprocess.Popen(command, cwd=embedded.folder, env=env, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == "up\n"
+        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGTERM)  # another, since two of one kind may arrive as one
+        out, err = running.communicate(timeout=60)
+    assert re.fullmatch(rf"{AT} failed a in \d+\.\ds: ended by SIGINT: up\n", out)
+    assert err == ""
+    assert embedded.rows("state, failure_reason") == [("failed", "ended by SIGINT: up")]
 
 
 def test_the_password_is_masked_live(deployed: Deployed) -> None:

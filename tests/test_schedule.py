@@ -174,6 +174,19 @@ def test_every_mistake_is_said_at_once_in_the_order_of_the_file(folder: Path) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ("comand = 'true'\ncron = '@daily'", "5: job a: comand: unknown key; write command"),
+        ("cmd = 'true'\ncron = '@daily'", "5: job a: cmd: unknown key; write command"),
+        ("command = 'true'\ncorn = '@daily'", "6: job a: corn: unknown key; write cron"),
+    ],
+)
+def test_a_required_key_that_was_misspelt_is_one_mistake(folder: Path, keys: str, sentence: str) -> None:
+    """The misspelt one is told, not also that the right one is missing."""
+    assert mistakes(f"{HEAD}[[job]]\nname = 'a'\n{keys}\n") == [sentence]
+
+
 FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b" \n", "1: the file is empty; write a [[job]] with name, cron and command"),
     "no job": (HEAD.encode(), "1: there is no job; write a [[job]] with name, cron and command"),

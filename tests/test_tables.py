@@ -44,7 +44,7 @@ def at_terminal(
 
 
 @pytest.mark.parametrize("command", ["list", "history"])
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_terminal_is_never_overrun(
     sqlite: Database, tmp_path: Path, cron_environment: dict[str, str], command: str, columns: int
 ) -> None:
@@ -53,7 +53,8 @@ def test_terminal_is_never_overrun(
     screen = at_terminal(columns, command, folder=tmp_path, environment=cron_environment, variables={})
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in screen]
     assert max(map(len, plain)) <= columns
-    assert any("failed" in line and line.endswith("…") for line in plain)
+    assert any("failed" in line for line in plain)
+    assert any(line.endswith("…") for line in plain)
     assert any("\x1b[31mfailed" in line for line in screen)
     assert any("sessions:prune" in line for line in plain)
     assert not any("\x1b[2J" in line or "\u202e" in line for line in screen)
@@ -62,7 +63,7 @@ def test_terminal_is_never_overrun(
 def test_narrow_terminal_shows_a_field_a_line(
     sqlite: Database, tmp_path: Path, cron_environment: dict[str, str]
 ) -> None:
-    """Where a table does not fit, each run is a list of its fields, so that nothing but a long reason is lost."""
+    """Where a row does not fit even on two lines, each run is a list of its fields, so that nothing is lost."""
     record(sqlite, 0)
     variables = {"NO_COLOR": "1"}
     assert at_terminal(40, "history", folder=tmp_path, environment=cron_environment, variables=variables) == [
@@ -75,6 +76,48 @@ def test_narrow_terminal_shows_a_field_a_line(
         "state    completed",
         "",
     ]
+
+
+SIXTY = {
+    "history": """\
+STARTED                 JOB             DUE    NODE  TOOK
+    RUN       STATE
+2026-03-02 03:15+01:00  sessions:prune  03:15  web2  12.0s
+    00000001  failed: exit 3: could not connect to warehouse
+2026-03-01 03:15+01:00  sessions:prune  03:15  web2  1.4s
+    00000000  completed""",
+    "list": """\
+JOB             CRON
+    NEXT                    LAST RUN
+sessions:prune  15 3 1 1 *
+    NEXT-01-01 03:15+01:00  failed 2026-03-02 03:15+01:00: …
+reports:build   0 4 1 1 * (America/New_York)
+    NEXT-01-01 10:00+01:00  never ran
+loads:eu        @hourly
+    disabled                never ran""",
+}
+
+
+@pytest.mark.parametrize("command", SIXTY)
+def test_a_row_takes_two_lines_before_anything_of_it_is_left_out(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str], command: str
+) -> None:
+    """On a terminal of 60 columns, where it does not fit, each column is still there."""
+    record(sqlite, 0)
+    failed(sqlite, 1, reason="exit 3: could not connect to warehouse")
+    variables = {"NO_COLOR": "1"}
+    screen = at_terminal(60, command, folder=tmp_path, environment=cron_environment, variables=variables)
+    assert [re.sub(r"\b\d{4}-01-01 ", "NEXT-01-01 ", line) for line in screen] == SIXTY[command].splitlines()
+
+
+def test_a_reason_goes_on_below_on_a_narrow_terminal(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str]
+) -> None:
+    """At 40 columns, where a run is a list of fields, its words are not cut."""
+    failed(sqlite, 0, reason="exit 3: could not connect to warehouse")
+    variables = {"NO_COLOR": "1"}
+    screen = at_terminal(40, "history", folder=tmp_path, environment=cron_environment, variables=variables)
+    assert screen[-3:] == ["state    failed: exit 3: could not", "         connect to warehouse", ""]
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

@@ -202,7 +202,7 @@ def prune(
 
 
 def _at_least_a_day(older_than: str) -> timedelta:
-    window = duration_of("--older-than", older_than)
+    window = duration_of("--older-than", older_than, unit="d")
     if window < timedelta(days=1):
         raise UsageError(f"--older-than {older_than}: runs younger than a day are never pruned; write 1d or more")
     return window

@@ -44,7 +44,7 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
         print_table(["JOB", "CRON", "NEXT"], rows)
         return
     rows = [[*row, _last(*last[row[0]], read)] for row in rows]
-    print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows, spare=["CRON"])
+    print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows)
 
 
 def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | None, datetime | None]] | None:

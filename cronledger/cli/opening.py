@@ -93,10 +93,10 @@ def open_for(link: Link, schedule: Schedule, node: str) -> Ledger:
     return open_ledger(link, namespace=schedule.namespace, node=node, owner=own.text if own else "")
 
 
-def duration_of(option: str, text: str) -> timedelta:
-    """The duration that was given to `option`. Raises UsageError for what is none."""
+def duration_of(option: str, text: str, unit: str = "m") -> timedelta:
+    """The duration that was given to `option`. Raises UsageError for what is none: a bare number may mean `unit`."""
     try:
-        return parse_duration(text)
+        return parse_duration(text, unit)
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from None
 

@@ -64,7 +64,7 @@ def history(
         print_json([run_record(run) for run in runs])
     elif runs:
         titles = ["STARTED", "JOB", "DUE", "NODE", "TOOK", "RUN", "STATE"]
-        print_table(titles, [_row(run, read, now) for run in runs], spare=["DUE", "TOOK", "NODE"])
+        print_table(titles, [_row(run, read, now) for run in runs])
     else:
         put(_none(job, failed, since, read))
 

@@ -1,6 +1,8 @@
 """`run JOB`: a job now, through the ledger, by hand."""
 
+import signal
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated
 
@@ -55,7 +57,7 @@ def run(
     """Run a job now, through the ledger: it takes no slot, but no other run of it is in flight beside it.
 
     Prints the command's output as it comes, then how it ended. With --json the output goes to stderr and the end, an
-    object, to stdout.
+    object, to stdout. Ctrl-C ends the command, within 7 seconds; a second one kills it at once.
 
     \b
     Examples:
@@ -78,13 +80,24 @@ def run(
             raise CannotStart(f"{job} cannot start on this node: {why}")
         claimed = _claim(ledger, read, wanted, window)
         with Stopper() as stopper:
-            stopper.forward(flight.stop)
+            stopper.forward(_ending(flight))
             flight.start(claimed, wanted, environment(), live.write_bytes)
             failed = False
             while flight.is_busy:
                 failed |= printer.print_events(flight.events())
     link.close()
     raise typer.Exit(1 if failed else 0)
+
+
+def _ending(flight: Flight) -> Callable[[int], None]:
+    """What a signal does: the first is forwarded to the command, the second, as a second Ctrl-C, kills it at once."""
+    came: list[str] = []
+
+    def end(signum: int) -> None:
+        came.append(signal.Signals(signum).name)
+        flight.stop(signum if len(came) == 1 else signal.SIGKILL, f"ended by {came[0]}")
+
+    return end
 
 
 def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _GAP = "  "
-_NARROWEST = 12
+_INDENT = 4
+_NARROWEST = 24
 """Columns of a terminal that a table's last column needs at least to be of use."""
+_MOST_LINES = 4
+"""Of one field; a failure's reason may be long."""
 _COLOURS = {"completed": "green", "running": "yellow", "failed": "red"}
 
 
@@ -50,39 +53,40 @@ def moment(instant: datetime, zone: tzinfo, *, seconds: bool = False) -> str:
     return instant.astimezone(zone).isoformat(" ", "seconds" if seconds else "minutes")
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows under their titles; the last column may begin with a run's state, which is coloured.
 
-    On a terminal that is too narrow the `spare` columns are left out, one after another, then the last one is cut;
-    where even that is too wide each row becomes a list of fields. Elsewhere nothing is left out.
+    On a terminal that is too narrow each row takes two lines, the second indented; where that is too wide too, it
+    becomes a list of fields. The last column is cut where it is still too long. Elsewhere nothing is parted or cut.
     """
     from rich.cells import cell_len
 
-    lines = [titles, *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    texts = [titles, *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     room = _room()
-    shown = _fitting(titles, widths, spare, room)
-    if not shown:
+    parts = _parts([*widths[:-1], min(widths[-1], _NARROWEST)], room)
+    if not parts:
         for row in rows:
             print_fields(list(zip(titles, row, strict=True)), state=titles[-1], room=room)
             put("")
         return
-    kept = [[(line[column], widths[column]) for column in shown] for line in lines]
-    heading, *body = [_line(cells, room) for cells in kept]
-    heading.stylize("bold")
-    _print([heading, *body])
+    lines = [_line(list(zip(line, widths, strict=True))[part], room, at) for line in texts for at, part in parts]
+    for heading in lines[: len(parts)]:
+        heading.stylize("bold")
+    _print(lines)
 
 
 def print_fields(fields: Sequence[tuple[str, str]], *, state: str = "", room: int | None = None) -> None:
-    """One line for each name and value, cut to `room` columns; the value named `state` is coloured."""
+    """A name and a value a line; the value named `state` is coloured, one that is wider than `room` goes on below."""
     from rich.cells import cell_len
 
     width = max(cell_len(name) for name, _ in fields)
     lines = []
     for name, value in fields:
-        line = _line([(name.lower(), width), (one_line(value), 0)], room, coloured=name == state)
+        first, *more = _folded(one_line(value), None if room is None else room - width - len(_GAP))
+        line = _line([(name.lower(), width), (first, 0)], room, coloured=name == state)
         line.stylize("bold", 0, len(name))
-        lines.append(line)
+        lines += [line, *(_line([(part, 0)], room, width + len(_GAP), coloured=False) for part in more)]
     _print(lines)
 
 
@@ -91,24 +95,39 @@ def _room() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-def _fitting(titles: Sequence[str], widths: Sequence[int], spare: Sequence[str], room: int | None) -> list[int]:
-    """The columns to show, by number; none when there is no room for a table."""
-    shown = list(range(len(titles)))
-    for title in (*spare, ""):
-        least = sum(widths[column] + len(_GAP) for column in shown[:-1]) + min(widths[shown[-1]], _NARROWEST)
-        if room is None or least <= room:
-            return shown
-        shown = [column for column in shown if titles[column] != title]
+def _parts(least: Sequence[int], room: int | None) -> list[tuple[int, slice]]:
+    """The lines of a row: how far each is indented and which columns it has. None when two are not enough."""
+
+    def fits(columns: Sequence[int], indent: int) -> bool:
+        return room is None or indent + sum(columns) + len(_GAP) * (len(columns) - 1) <= room
+
+    if fits(least, 0):
+        return [(0, slice(None))]
+    for end in range(len(least) - 1, 0, -1):
+        if fits(least[:end], 0) and fits(least[end:], _INDENT):
+            return [(0, slice(end)), (_INDENT, slice(end, None))]
     return []
 
 
-def _line(cells: Sequence[tuple[str, int]], room: int | None, *, coloured: bool = True) -> "Text":
+def _folded(text: str, room: int | None) -> list[str]:
+    """A text in lines of `room` columns, a few at most, parted between words where that can be."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
+
+    if room is None or cell_len(text) <= room:
+        return [text]
+    lines = [line.plain.rstrip() for line in Text(text).wrap(Console(file=io.StringIO()), max(room, 1))]
+    return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], " ".join(lines[_MOST_LINES - 1 :])]
+
+
+def _line(cells: Sequence[tuple[str, int]], room: int | None, indent: int = 0, *, coloured: bool = True) -> "Text":
     """Texts and the widths they are filled up to; the last one coloured by the state it begins with."""
     from rich.cells import cell_len
     from rich.text import Text
 
     *others, (last, _) = cells
-    line = Text("".join(text + " " * (width - cell_len(text)) + _GAP for text, width in others))
+    line = Text(" " * indent + "".join(text + " " * (width - cell_len(text)) + _GAP for text, width in others))
     colour = _COLOURS.get(last.partition(" ")[0].rstrip(":")) if coloured else None
     line.append(last, colour)
     line.rstrip()

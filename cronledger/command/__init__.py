@@ -160,12 +160,14 @@ class Commands:
         ended, self._ended = self._ended, []
         return ended
 
-    def stop(self, signum: int) -> None:
+    def stop(self, signum: int, because: str | None = None) -> None:
         """Forwards a signal that came to this process to all groups; what has not ended 7 s later is killed.
 
-        May be called from a signal handler, and again. `signal.set_wakeup_fd(wakeup_fd)` makes `wait` wake at once.
+        May be called from a signal handler, and again, also to kill at once; the first call says why they ended.
+        `signal.set_wakeup_fd(wakeup_fd)` makes `wait` wake at once.
         """
-        self._stopped = self._stopped or (f"ended by {signal.Signals(signum).name} to the tick", signum)
+        because = because or f"ended by {signal.Signals(signum).name} to the tick"
+        self._stopped = self._stopped or (because, signum)
         for run in list(self._runs.values()):
             run.end(self._stopped[0], signum, elapsed())
         self._look_at = 0.0

@@ -34,6 +34,8 @@ _TICK = re.compile(r"""(^|[\s/;&|("'])cronledger["']?\s+tick($|[\s;&|)"'])""")
 _SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|(^|_)KEY$", re.IGNORECASE)
 _SECRET_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
 _LIKE_A_FIELD = re.compile(r"[\d*][\d*,/-]*|[A-Za-z]{3}(-[A-Za-z]{3})?")
+_THROWN_AWAY = re.compile(r"(\d?|&)>[>&|]?\s*/dev/null(\s*\d>\s*&\s*\d)*[\s;)&]*$")
+_FLOCK = re.compile(r"(^|[\s;&|(/])flock\s")
 _HEAD_OF_A_TABLE = re.compile(r"(^|\s)(dom|dow|day-of-month|day-of-week)(\s|$)", re.IGNORECASE)
 
 
@@ -286,4 +288,14 @@ def _doubts(written: str, command: str, stdin: tuple[str, ...]) -> list[str]:
         found.append("ends in a backslash: cron knows no continuation, the command ends here; write it on one line")
     if re.search(r"[\x01-\x08\x0a-\x1f\x7f]", command):
         found.append("the command holds control characters: carried over as they are")
+    if _THROWN_AWAY.search(command):
+        found.append(
+            "what it prints still goes to /dev/null: without that redirection the ledger keeps it when the run failed,"
+            " and the tick's line ends with its last words"
+        )
+    if _FLOCK.search(command):
+        found.append(
+            "flock is carried over as it is: the ledger already keeps a job from running beside its own previous run,"
+            " on all nodes, and `lock` keeps jobs apart that share something"
+        )
     return found

@@ -236,8 +236,9 @@ def _job_values(source: Source, where: Where, table: dict[str, Any], inherited: 
 
 
 def _check_required(source: Source, where: Where, table: dict[str, Any]) -> None:
+    there = table.keys() | {meant[-1] for meant in source.meant if meant[:-1] == where}
     for key, example in _REQUIRED.items():
-        if key not in table and not (key == "cron" and "every" in table):
+        if key not in there and not (key == "cron" and "every" in there):
             source.mistake((*where, key), "is missing", f"write {key} = {example}")
     if "cron" in table and "every" in table:
         source.mistake((*where, "every"), "excludes cron", "leave one of the two out")

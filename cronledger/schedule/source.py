@@ -23,6 +23,8 @@ class Source:
     def __init__(self, path: str) -> None:
         self.path = path
         self.mistakes: list[Mistake] = []
+        self.meant: set[Where] = set()
+        """Keys that an unknown one was taken for."""
         self.text = self._decoded(self._bytes()).replace("\r\n", "\n")
         self.toml = self._parsed()
 
@@ -127,6 +129,7 @@ class Source:
             return
         meant = [_OFTEN_MEANT[key.lower()]] if key.lower() in _OFTEN_MEANT else []
         near = [one for one in meant if one in readers] or difflib.get_close_matches(key.lower(), readers, n=1)
+        self.meant |= {(*where[:-1], one) for one in near[:1]}
         self.mistake(where, "unknown key", f"write {near[0]}" if near else f"known here are {', '.join(readers)}")
 
     def refuse_mistakes(self) -> None:

@@ -14,6 +14,7 @@ Reader = Callable[[Any], Any]
 _DIGITS = "0123456789"
 _NAME = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-"
 _NAME_RULE = "ASCII letters, digits and . _ : / -, at most 128, starting with a letter or digit"
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
@@ -27,10 +28,10 @@ def is_name(text: str) -> bool:
 
 
 @cache
-def parse_duration(text: str) -> timedelta:
+def parse_duration(text: str, unit: str = "m") -> timedelta:
     """A duration of whole d, h, m, s in this order, each at most once: `90s`, `1h30m`. From 0s to 365d.
 
-    Raises Refused, a ValueError whose text is `wrong; instead`.
+    Raises Refused, a ValueError whose text is `wrong; instead`, where a bare number is taken to mean `unit`.
     """
     seconds, number, units = 0, "", "dhms"
     for character in text:
@@ -44,7 +45,7 @@ def parse_duration(text: str) -> timedelta:
     else:
         if text and not number:
             return _at_most_a_year(text, seconds)
-    raise Refused(f"{quoted(text)} is not a duration", _unit_missing(text) or _DURATION_RULE)
+    raise Refused(f"{quoted(text)} is not a duration", _unit_missing(text, unit) or _DURATION_RULE)
 
 
 def _at_most_a_year(text: str, seconds: int) -> timedelta:
@@ -53,11 +54,11 @@ def _at_most_a_year(text: str, seconds: int) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _unit_missing(text: str) -> str:
+def _unit_missing(text: str, unit: str) -> str:
     """What to write instead of a bare or negative number."""
     number = text.lstrip("+-")
     if not number.strip(_DIGITS):
-        return f'write "{number}m" for minutes' if 0 < len(number) <= 9 else ""
+        return f'write "{number}{unit}" for {_UNITS[unit]}' if 0 < len(number) <= 9 else ""
     return f'write "{number}"' if number != text and not number.strip(_DIGITS + "dhms") else ""
 
 
