@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cronledger import cron
+from cronledger.crontab.doubts import of_command, of_setting
 from cronledger.events import one_line
 from cronledger.schedule.zones import zone
 
@@ -31,11 +32,7 @@ _ASSIGNMENT = re.compile(r"""("[^"=]*"|'[^'=]*'|[^\s"'=][^\s=]*)\s*=\s*(.*)""", 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[A-Za-z0-9_][^\s/<>|&;()'\"`$=*]*\$?")
 _TICK = re.compile(r"""(^|[\s/;&|("'])cronledger["']?\s+tick($|[\s;&|)"'])""")
-_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|(^|_)KEY$", re.IGNORECASE)
-_SECRET_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
 _LIKE_A_FIELD = re.compile(r"[\d*][\d*,/-]*|[A-Za-z]{3}(-[A-Za-z]{3})?")
-_THROWN_AWAY = re.compile(r"(\d?|&)>[>&|]?\s*/dev/null(\s*\d>\s*&\s*\d)*[\s;)&]*$")
-_FLOCK = re.compile(r"(^|[\s;&|(/])flock\s")
 _HEAD_OF_A_TABLE = re.compile(r"(^|\s)(dom|dow|day-of-month|day-of-week)(\s|$)", re.IGNORECASE)
 
 
@@ -137,7 +134,7 @@ class Reading:
             self._settings.pop(name, None)
             return
         self._settings[name] = value
-        if doubt := _doubt(name, value):
+        if doubt := of_setting(name, value):
             self.remark(number, doubt)
 
     def _job(self, number: int, line: str) -> None:
@@ -171,7 +168,7 @@ class Reading:
         if len(command.encode()) > MOST_BYTES:
             self.leave_out(number, "the command is longer than the 128 KiB that Linux starts; move it into a script")
             return
-        for doubt in _doubts(written, command, stdin):
+        for doubt in of_command(written, command, stdin):
             self.remark(number, doubt)
         described = one_line(" ".join(self._comment))
         self.entries.append(Entry(number, expression, user, command, stdin, dict(self._settings), described))
@@ -245,20 +242,6 @@ def _unknown_zone(name: str) -> str:
     return ""
 
 
-def _doubt(name: str, value: str) -> str:
-    if name == "CRON_TZ":
-        return f"the jobs below it are due by the clock of {value}, as with cronie; Debian's cron ignores CRON_TZ"
-    if name == "TZ":
-        return "TZ is the zone of what the commands print, not of the jobs' times, with cron as here; CRON_TZ is that"
-    if name == "SHELL" and not (value.isascii() and value.startswith("/")):
-        return f"SHELL is {value!r}, which is hardly the path of a shell: a job cannot start until `shell` names one"
-    if name == "HOME" and not value.startswith("/"):
-        return f"HOME is {value!r}, which is no absolute path: the commands see it, but do not start there"
-    if _SECRET_NAME.search(name) or _SECRET_URL.search(value):
-        return f"{name} looks like a secret: move it to the schedule's env_file before others read the schedule"
-    return ""
-
-
 def _wrong_schedule(words: list[str], fields: int) -> str:
     """Why the first words of a line are no schedule that can be kept, and what to write; "" when they are one."""
     expression = " ".join(words)
@@ -273,29 +256,3 @@ def _wrong_schedule(words: list[str], fields: int) -> str:
     except cron.CronError as refused:
         return str(refused)
     return f"{expression!r} is never due, since no year has such a day; write another day" if never else ""
-
-
-def _doubts(written: str, command: str, stdin: tuple[str, ...]) -> list[str]:
-    """What somebody should look at in a command that was carried over."""
-    found = []
-    if stdin:
-        found.append(
-            "what stands after the first % is the command's input: it comes from printf now, look at the command"
-        )
-    if r"\\" in written:
-        found.append(r"cron reads \\ in a command as \, so it is written that way now")
-    if written.endswith("\\"):
-        found.append("ends in a backslash: cron knows no continuation, the command ends here; write it on one line")
-    if re.search(r"[\x01-\x08\x0a-\x1f\x7f]", command):
-        found.append("the command holds control characters: carried over as they are")
-    if _THROWN_AWAY.search(command):
-        found.append(
-            "what it prints still goes to /dev/null: without that redirection the ledger keeps it when the run failed,"
-            " and the tick's line ends with its last words"
-        )
-    if _FLOCK.search(command):
-        found.append(
-            "flock is carried over as it is: the ledger already keeps a job from running beside its own previous run,"
-            " on all nodes, and `lock` keeps jobs apart that share something"
-        )
-    return found
