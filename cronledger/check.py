@@ -32,6 +32,8 @@ TEXTS = {
     "write a time of day that the change leaves alone",
     "uneven-interval": 'every = "{every}" does not divide a day: it is due at other times each day; '
     'write one that does, such as "90s" or "2h"',
+    "node-scope-lock": 'scope = "node" runs it on every node, but of those one at a time may hold its lock {lock}: the '
+    "others stand down; write one of the two only",
     "shared-lock-minute": "shares the lock {lock} and a minute with job {other}, first at {time} on {day} in {zone}: "
     "one of the two stands down each time; write another minute, or another lock",
 }
@@ -61,7 +63,7 @@ def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
     shared = {job.name: found for job, found in _of_locks(jobs, years)}
     said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
     for job in jobs:
-        found = [*_of_timing(job, years[job.zone]), *shared.get(job.name, [])]
+        found = [*_of_timing(job, years[job.zone]), *_of_scope(job), *shared.get(job.name, [])]
         said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
     return said
 
@@ -124,6 +126,11 @@ def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime 
         if count and (due := local_minutes(cron, start, count)):
             return start + first(due)
     return None
+
+
+def _of_scope(job: Job) -> Iterator[_Found]:
+    if job.scope == "node" and job.lock:
+        yield "node-scope-lock", {"lock": job.lock}
 
 
 def _of_locks(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tuple[Job, list[_Found]]]:

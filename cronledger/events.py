@@ -131,6 +131,7 @@ class Holder:
     node: str
     started_at: datetime
     manual: bool = False
+    scope_node: str = ""
 
     def run_of(self, zone: tzinfo, beside: datetime) -> str:
         """`run of 03:00`, or `manual run of 03:02:17`: a run by hand has no slot."""
@@ -154,7 +155,8 @@ class StoodDown(Event):
     def because(self, zone: tzinfo) -> str:
         """Who holds it, since when."""
         run = self.holder.run_of(zone, self.at)
-        if self.lock is not None and self.holder.job != self.job:
+        elsewhere = self.holder.scope_node not in ("", self.node)  # a run of the same job, in that node's own slots
+        if self.lock is not None and (self.holder.job != self.job or elsewhere):
             return f"lock {self.lock} held by {self.holder.job}, {run} on {self.holder.node}"
         age = self.at - self.holder.started_at
         return f"{run} still going on {self.holder.node} for {duration(max(0, round(age.total_seconds() * 1000)))}"

@@ -9,7 +9,7 @@ from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.look import run_of_slot
-from cronledger.schedule import Job, Schedule, Slot
+from cronledger.schedule import Schedule, Slot
 
 Planned = tuple[str, dict[str, object]]
 
@@ -65,18 +65,22 @@ def _of_slot(
     held: list[Run],
 ) -> tuple[str, str]:
     now, job, due_at = ledger.clock.now(), slot.job, slot.due_at
-    if taken := run_of_slot(ledger, job.name, due_at):
+    run = ledger.draft(
+        job.name,
+        due_at=due_at,
+        stale_after=job.stale_after,
+        lock=job.lock,
+        overlap=job.overlap,
+        scope=job.scope,
+    )
+    if taken := run_of_slot(ledger, run):
         started = local(taken.started_at, schedule.zone, now, seconds=True)
         return "pass over", f"its slot was claimed on {taken.node} at {started} and is {taken.state}"
     if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
         return "leave", f"it cannot start on this node: {why}"
-    if holder := next((run for run in held if _bars(run, job)), None):
+    if holder := next((other for other in held if other.bars(run)), None):
         down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
         return "stand down", down.because(schedule.zone)
-    held.append(ledger.draft(job.name, due_at=due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap))
+    held.append(run)
     at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))
     return "run", f"due at {at}, its slot is free and nothing bars it"
-
-
-def _bars(run: Run, job: Job) -> bool:
-    return (run.active_job == job.name and not job.overlap) or (job.lock is not None and run.held_lock == job.lock)

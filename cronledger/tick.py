@@ -123,13 +123,18 @@ class Tick:
         if self._runner.signal_name:
             raise CronledgerError(f"ended by {self._runner.signal_name}")
         run = self._ledger.draft(
-            job.name, due_at=slot.due_at, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap
+            job.name,
+            due_at=slot.due_at,
+            stale_after=job.stale_after,
+            lock=job.lock,
+            overlap=job.overlap,
+            scope=job.scope,
         )
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
             case Barred(holder):
-                yield from self._stand_down(slot, holder)
+                yield from self._stand_down(slot, run, holder)
         flight.collect(0)
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
@@ -146,11 +151,11 @@ class Tick:
             self._runner.flight().doubt(run)
             raise
 
-    def _stand_down(self, slot: Slot, holder: Run) -> Iterator[Event]:
-        """Said once cluster-wide, or to who asked; of an interval job to nobody else."""
+    def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event]:
+        """Said once for each slot, or to who asked; of an interval job to nobody else."""
         job = slot.job
         if isinstance(job.timing, Every) and not self._asked:
             return
-        if self._ledger.stand_down(job.name, slot.due_at) or self._asked:
+        if self._ledger.stand_down(run) or self._asked:
             at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
             yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)

@@ -133,6 +133,13 @@ def test_minutes_that_only_look_shared_are_not_warned_of(tmp_path: Path) -> None
     assert of_job(tmp_path, text) == []
 
 
+def test_a_lock_on_every_node_is_warned_of(tmp_path: Path) -> None:
+    """A job of every node with a lock would stand down on all but one; without one there is nothing to say."""
+    node = 'scope = "node"\n'
+    text = job("@daily", more=node) + job("@hourly", "b", f'{node}lock = "disk"')
+    assert [(one.code, one.job) for one in said(tmp_path, PARIS + text)] == [("node-scope-lock", "b")]
+
+
 def test_every_code_has_a_sentence_that_says_what_to_write() -> None:
     """The table of codes is what --allow takes."""
     assert all("; write " in text for text in TEXTS.values())

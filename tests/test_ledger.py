@@ -223,8 +223,8 @@ def test_an_adopted_run_is_not_reaped_under_its_old_owner(node: Opener) -> None:
 def test_a_stand_down_is_said_once_for_each_slot(node: Opener) -> None:
     """Of all nodes one says that a job stood down from a slot; a later slot is said anew."""
     nodes = [node(f"web{number}") for number in range(4)]
-    first = at_once(nodes, lambda one: one.stand_down("inbox:poll", DUE))
-    later = [one.stand_down("inbox:poll", DUE + HOUR) for one in nodes]
+    first = at_once(nodes, lambda one: one.stand_down(draft(one, "inbox:poll")))
+    later = [one.stand_down(draft(one, "inbox:poll", due_at=DUE + HOUR)) for one in nodes]
     assert [first.count(True), later.count(True)] == [1, 1]
 
 

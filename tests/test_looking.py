@@ -61,6 +61,7 @@ def test_list_as_json(ledger: Database, run: Run) -> None:
         "cron": "15 3 1 1 *",
         "every": None,
         "timezone": "Europe/Paris",
+        "scope": "cluster",
         "enabled": True,
         "next_at": f"{year}-01-01T02:15:00Z",
         "stood_down_at": None,

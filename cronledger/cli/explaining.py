@@ -115,6 +115,7 @@ def _job_at(timing: Cron | Every, zone: tzinfo) -> Job:
         shell="/bin/sh",
         lock=None,
         overlap=False,
+        scope="cluster",
         keep_output="never",
         report="all",
     )

@@ -47,7 +47,7 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
     print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows)
 
 
-def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | None, datetime | None]] | None:
+def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | None, look.LastDown | None]] | None:
     """Each job's last run, and the slot that it stood down from last; None without a ledger, saying why on stderr."""
     try:
         with ledger_of(schedule, dsn) as ledger:
@@ -58,17 +58,18 @@ def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | Non
         return None
 
 
-def _job_record(job: Job, now: datetime, run: Run | None, stood_down_at: datetime | None) -> dict[str, object]:
+def _job_record(job: Job, now: datetime, run: Run | None, stood_down: look.LastDown | None) -> dict[str, object]:
     due_at = _due_at(job, now)
     return {
         "name": job.name,
         "cron": job.timing.expression if isinstance(job.timing, Cron) else None,
         "every": job.timing.text if isinstance(job.timing, Every) else None,
         "timezone": job.zone_name,
+        "scope": job.scope,
         "enabled": job.enabled,
         "next_at": due_at and utc(due_at),
         "last_run": run and run_record(run),
-        "stood_down_at": stood_down_at and utc(stood_down_at),
+        "stood_down_at": stood_down and utc(stood_down.due_at),
     }
 
 
@@ -85,12 +86,16 @@ def _due_at(job: Job, now: datetime) -> datetime | None:
     return next(job.timing.upcoming(now, job.zone), None) if job.enabled else None
 
 
-def _last(run: Run | None, stood_down_at: datetime | None, schedule: Schedule) -> str:
-    """How it last went: a slot that it stood down from is told while it is newer than the run."""
+def _last(run: Run | None, stood_down: look.LastDown | None, schedule: Schedule) -> str:
+    """How it last went: a slot that it stood down from is told while it is newer than the run.
+
+    Where each node has slots of its own, it is the last run of any node, and named.
+    """
     told = _last_run(run, schedule)
-    if stood_down_at is None or (run is not None and run.due_at > stood_down_at):
+    if stood_down is None or (run is not None and run.due_at > stood_down.due_at):
         return told
-    return f"stood down from {moment(stood_down_at, schedule.zone)}; before that {told}"
+    on = f" on {stood_down.scope_node}" if stood_down.scope_node else ""
+    return f"stood down from {moment(stood_down.due_at, schedule.zone)}{on}; before that {told}"
 
 
 def _last_run(run: Run | None, schedule: Schedule) -> str:
@@ -99,4 +104,5 @@ def _last_run(run: Run | None, schedule: Schedule) -> str:
     at = moment(run.started_at, schedule.zone)
     if run.state == "running":
         return f"running since {at} on {run.node}"
+    at += f" on {run.node}" if run.scope_node else ""
     return f"{run.state} {at}" + (f": {run.failure_reason}" if run.failure_reason else f" in {took(run)}")

@@ -105,7 +105,13 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
     until, told = elapsed() + wait.total_seconds(), False
     while True:
         run = ledger.draft(
-            job.name, due_at=None, stale_after=job.stale_after, lock=job.lock, overlap=job.overlap, cause="manual"
+            job.name,
+            due_at=None,
+            stale_after=job.stale_after,
+            lock=job.lock,
+            overlap=job.overlap,
+            scope=job.scope,
+            cause="manual",
         )
         claim = ledger.claim(run)
         if isinstance(claim, Claimed):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 from cronledger.errors import CronledgerError
 from cronledger.ledger.dialect import Value
@@ -22,11 +23,11 @@ _ENDS = (
 _OUTPUT = f"SELECT {COLUMNS}, output FROM cronledger_runs WHERE id = %(id)s"
 _SLOT = (
     f"SELECT {COLUMNS} FROM cronledger_runs"
-    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND due_at = %(due_at)s"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND due_at = %(due_at)s"
 )
 _STOOD_DOWN = (
-    "SELECT job, stood_down_at FROM cronledger_jobs"
-    " WHERE namespace = %(namespace)s AND scope_node = '' AND stood_down_at IS NOT NULL"
+    "SELECT job, scope_node, stood_down_at FROM cronledger_jobs"
+    " WHERE namespace = %(namespace)s AND stood_down_at IS NOT NULL ORDER BY stood_down_at"
 )
 _PRUNABLE = (
     "SELECT id, job, finished_at FROM cronledger_runs"
@@ -42,15 +43,24 @@ def last_run(ledger: Ledger, job: str) -> Run | None:
     return ledger.read(rows[0]) if rows else None
 
 
-def stood_down(ledger: Ledger) -> dict[str, datetime]:
-    """The slot from which each job stood down last, by the job's name."""
+class LastDown(NamedTuple):
+    """The slot from which a job stood down last; of which node, where each has slots of its own."""
+
+    due_at: datetime
+    scope_node: str
+
+
+def stood_down(ledger: Ledger) -> dict[str, LastDown]:
+    """The slot from which each job stood down last, on whatever node, by the job's name."""
     rows = ledger.link.send(_STOOD_DOWN, {"namespace": ledger.namespace}).rows
-    return {str(row["job"]): ledger.link.dialect.instant(row["stood_down_at"]) for row in rows}
+    instant = ledger.link.dialect.instant
+    return {str(row["job"]): LastDown(instant(row["stood_down_at"]), str(row["scope_node"])) for row in rows}
 
 
-def run_of_slot(ledger: Ledger, job: str, due_at: datetime) -> Run | None:
-    """The run that took this slot, whichever node's."""
-    rows = ledger.link.send(_SLOT, {"namespace": ledger.namespace, "job": job, "due_at": due_at}).rows
+def run_of_slot(ledger: Ledger, run: Run) -> Run | None:
+    """The run that took the slot of `run`, a draft, whichever node's."""
+    values: dict[str, Value] = {"namespace": run.namespace, "job": run.job}
+    rows = ledger.link.send(_SLOT, values | {"scope_node": run.scope_node, "due_at": run.due_at}).rows
     return ledger.read(rows[0]) if rows else None
 
 

@@ -43,11 +43,26 @@ class Run:
         """The longest that the run may take: the job's stale_after when it was claimed."""
         return self.expires_at - self.started_at - MARGIN
 
+    @property
+    def scoped(self) -> tuple[str, str]:
+        """The job as the mutexes know it: with a `scope_node` each node has its own."""
+        return self.job, self.scope_node
+
+    def bars(self, other: "Run") -> bool:
+        """Whether this run, which is in flight, keeps `other` from being claimed: as the same job, or by its lock."""
+        same_job = self.scoped == other.scoped and self.active_job is not None and other.active_job is not None
+        return same_job or (self.held_lock is not None and self.held_lock == other.held_lock)
+
     def holder(self) -> Holder:
         """The run as an event names it."""
-        manual = self.cause == "manual"
         return Holder(
-            run_id=self.id, job=self.job, due_at=self.due_at, node=self.node, started_at=self.started_at, manual=manual
+            run_id=self.id,
+            job=self.job,
+            due_at=self.due_at,
+            node=self.node,
+            started_at=self.started_at,
+            manual=self.cause == "manual",
+            scope_node=self.scope_node,
         )
 
 

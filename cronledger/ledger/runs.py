@@ -55,16 +55,16 @@ _TOKEN = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND token = %(token)s
 
 _STAND_DOWN = (
     "UPDATE cronledger_jobs SET stood_down_at = %(due_at)s, token = %(token)s, updated_at = %(now)s"
-    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = ''"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s"
     " AND (stood_down_at IS NULL OR stood_down_at < %(due_at)s)"
 )
 _REMEMBER = (
     "INSERT INTO cronledger_jobs (namespace, job, scope_node, stood_down_at, token, created_at, updated_at)"
-    " VALUES (%(namespace)s, %(job)s, '', %(due_at)s, %(token)s, %(now)s, %(now)s)"
+    " VALUES (%(namespace)s, %(job)s, %(scope_node)s, %(due_at)s, %(token)s, %(now)s, %(now)s)"
 )
 _STOOD_TOKEN = (
     "SELECT job FROM cronledger_jobs"
-    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = '' AND token = %(token)s"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND token = %(token)s"
 )
 
 
@@ -87,6 +87,10 @@ class Ledger:
         """Every run of the namespace that is not over, whether or not its job is still in the schedule."""
         return [self.read(row) for row in self.link.send(_RUNNING, {"namespace": self.namespace}).rows]
 
+    def scope_node(self, scope: str) -> str:
+        """In whose slots and mutexes a job of this `scope` runs: the whole cluster's, or this node's own."""
+        return self.node if scope == "node" else ""
+
     def draft(
         self,
         job: str,
@@ -95,6 +99,7 @@ class Ledger:
         stale_after: timedelta,
         lock: str | None = None,
         overlap: bool = False,
+        scope: str = "cluster",
         cause: str = "schedule",
     ) -> Run:
         """A run of this node that starts now, not yet in the ledger. `due_at` None: by hand, due at its start."""
@@ -103,7 +108,7 @@ class Ledger:
             id=uuid7(now),
             namespace=self.namespace,
             job=job,
-            scope_node="",
+            scope_node=self.scope_node(scope),
             due_at=due_at or now,
             state="running",
             active_job=None if overlap else job,
@@ -144,9 +149,9 @@ class Ledger:
         found = [self.read(row) for row in self.link.send(_LOOK, values).rows]
         if any(other.id == run.id and other.state == "running" for other in found):
             return Claimed()
-        if any((other.job, other.due_at) == (run.job, run.due_at) for other in found):
+        if any((other.scoped, other.due_at) == (run.scoped, run.due_at) for other in found):
             return ClaimedElsewhere()
-        return Barred(min(found, key=lambda other: other.job != run.job)) if found else None
+        return Barred(min(found, key=lambda other: other.scoped != run.scoped)) if found else None
 
     def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None:
         """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat)."""
@@ -213,10 +218,10 @@ class Ledger:
         values |= {"adopter": self.owner, "token": new_token(), "now": self.clock.now()}
         return self._wins(_ADOPT, _TOKEN, values)
 
-    def stand_down(self, job: str, due_at: datetime) -> bool:
-        """Whether it is for this node to say that `job` stands down from this slot: once cluster-wide."""
-        values: dict[str, Value] = {"namespace": self.namespace, "job": job, "due_at": due_at}
-        values |= {"token": new_token(), "now": self.clock.now()}
+    def stand_down(self, run: Run) -> bool:
+        """Whether it is for this node to say that `run`, a draft, stands down from its slot: once for each slot."""
+        values: dict[str, Value] = {"namespace": run.namespace, "job": run.job, "scope_node": run.scope_node}
+        values |= {"due_at": run.due_at, "token": new_token(), "now": self.clock.now()}
         if self._wins(_STAND_DOWN, _STOOD_TOKEN, values):
             return True
         return (

@@ -35,6 +35,7 @@ _JOB_KEYS: dict[str, Reader] = {
     "shell": values.some_text,
     "lock": values.lock,
     "overlap": values.boolean,
+    "scope": values.one_of("cluster", "node"),
     "keep_output": values.one_of("failed", "always", "never"),
     "report": values.one_of("all", "problems"),
 }
@@ -57,6 +58,7 @@ _BUILT_IN = {
     "shell": "/bin/sh",
     "lock": None,
     "overlap": False,
+    "scope": "cluster",
     "keep_output": "failed",
     "report": None,
 }
@@ -80,6 +82,7 @@ class Job:
     shell: str
     lock: str | None
     overlap: bool
+    scope: str
     keep_output: str
     report: str
 

@@ -142,6 +142,7 @@ def _job(name: str, lock: str, overlap: str) -> Any:
         env={},
         lock=lock or None,
         overlap=bool(overlap),
+        scope="cluster",
         stale_after=WINDOW,
         keep_output="never",
     )
