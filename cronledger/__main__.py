@@ -1,4 +1,4 @@
-"""The one way in. A plain `tick` goes straight to its work, without typer; all else goes to typer."""
+"""The one way in. A plain `tick` or `work` goes straight to it, without typer; all else goes to typer."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ def main() -> int:
     read = (time.time(), elapsed())
     # Collecting garbage while modules are imported finds none, and is a tenth of what a tick costs.
     gc.disable()
-    from cronledger.cli.options import TICK, read_plainly
+    from cronledger.cli.options import TICK, WORK, read_plainly
 
     command, *arguments = sys.argv[1:] or ["--help"]
     if command == "tick" and (values := read_plainly(arguments, TICK)) is not None:
@@ -25,6 +25,10 @@ def main() -> int:
 
         # All is written and closed: taking the interpreter apart would be another tenth.
         os._exit(tick(values, *read))
+    if command == "work" and (values := read_plainly(arguments, WORK)) is not None:
+        from cronledger.cli.working import work
+
+        os._exit(work(values))
     from cronledger.cli.app import run_app
 
     gc.enable()

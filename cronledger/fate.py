@@ -24,18 +24,22 @@ class Orphan:
     since: int
 
 
-def fate_of(ledger: Ledger, run: Run) -> Dead | Orphan | None:
+def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan | None:
     """The fate of a running run, by the database's clock and what this node can see of it.
 
     Only of a tick of this boot and PID namespace anything can be concluded; of others only `expires_at` counts.
+    `is_lost`: if it is a run of this very process, then this process knows nothing of it.
     """
     if run.expires_at <= ledger.clock.now():
         return Dead(f"window of {duration(round(run.window.total_seconds() * 1000))} over")
     theirs, own = process.Owner.parse(run.owner), process.own()
-    if theirs is None or own is None or not own.same_machine(theirs) or theirs.is_alive():
+    if theirs is None or own is None or not own.same_machine(theirs):
+        return None
+    is_lost &= theirs == own
+    if theirs.is_alive() and not is_lost:
         return None
     # From the row, not from the owner: that may be an adopter, younger than the command.
     since = process.ticks(ledger.clock.reached(run.started_at) - CLOCK_MARGIN)
     if process.lives(run.pid, run.pid_start, run.id, since):
         return Orphan(since)
-    return Dead("its tick is gone")
+    return Dead("given up by its tick" if is_lost else "its tick is gone")

@@ -1,5 +1,6 @@
 """The runs in flight in this process: started, watched, and settled whatever the ledger does meanwhile."""
 
+import math
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,11 +43,15 @@ class _Ending:
 
 
 class Flight:
-    """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError."""
+    """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError.
 
-    def __init__(self, ledger: Ledger, schedule: Schedule, *, expected: int) -> None:
+    `idle`: seconds without a word to the ledger after which the connection is closed.
+    """
+
+    def __init__(self, ledger: Ledger, schedule: Schedule, *, expected: int, idle: float = IDLE) -> None:
+        self.schedule = schedule
         self._ledger = ledger
-        self._schedule = schedule
+        self._idle = idle
         self._commands = Commands(mask=ledger.link.mask, expected=expected)
         self._flying: dict[str, _Flying] = {}
         self._endings: list[_Ending] = []
@@ -68,6 +73,15 @@ class Flight:
         """Whether a run is in flight, or over but not yet recorded."""
         return bool(self._flying) or any(not ending.doubtful for ending in self._endings)
 
+    @property
+    def runs(self) -> int:
+        """How many are in flight."""
+        return len(self._flying)
+
+    def knows(self, run_id: str) -> bool:
+        """Whether this run is in flight here, or over and not yet recorded."""
+        return run_id in self._flying or any(ending.run.id == run_id for ending in self._endings)
+
     def missing(self, job: Job, environment: Mapping[str, str]) -> str | None:
         """Why this node cannot start the job, as part of a sentence; None when it can."""
         return missing(job.argv, job.cwd, {**environment, **job.env})
@@ -82,7 +96,7 @@ class Flight:
         """Start the command of a run that was claimed; one that cannot start ends like any other."""
         named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
         # The schedule too, so that a job such as `cronledger prune` means this one, wherever it runs.
-        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self._schedule.path}
+        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self.schedule.path}
         env = {**environment, **job.env, **named}
         deadline = self._ledger.clock.reached(run.started_at + run.window)
         if elapsed() >= deadline:  # frozen since the claim: others may have reaped it, and started the next one
@@ -126,15 +140,22 @@ class Flight:
             flying = self._flying.pop(run_id)
             self._endings.append(_Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
 
-    def events(self, timeout: float = 1.0) -> Iterator[Event | Trouble]:
-        """One pass: wait `timeout` seconds at most for something to end, and record what ended and what started."""
+    def bury(self) -> None:
+        """Wait for what died in this process's care and is none of its commands."""
+        self._commands.bury()
+
+    def events(self, timeout: float = 1.0, until: float = math.inf) -> Iterator[Event | Trouble]:
+        """One pass: wait `timeout` seconds at most for something to end, and record what ended and what started.
+
+        After `until`, a moment of `elapsed()`, at most one thing is recorded.
+        """
         pending = bool(self._endings) or any(flying.is_new for flying in self._flying.values())
         self.collect(min(timeout, max(0.0, self._again_at - elapsed())) if pending else timeout)
-        self._ledger.link.rest(IDLE)
+        self._ledger.link.rest(self._idle)
         if elapsed() >= self._again_at:
-            yield from self._record()
+            yield from self._record(until)
 
-    def _record(self) -> Iterator[Event | Trouble]:
+    def _record(self, until: float) -> Iterator[Event | Trouble]:
         """One statement at a time, with a look at what is in flight after each: a slow ledger holds up no window."""
         trouble: LedgerError | None = None
         for step in self._steps():
@@ -148,6 +169,8 @@ class Flight:
             else:
                 yield from [event] if event else []
             self.collect(0)
+            if elapsed() >= until:
+                break
         if trouble is None:
             self._pause = 0.0
             return
@@ -216,7 +239,7 @@ class Flight:
         how = _bare(ending.outcome) or "exit 0"
         if row is None or row.finished_at is None:
             return f"ended ({how}) after its row had gone from the ledger"
-        at = local(row.finished_at, self._schedule.zone, self._ledger.clock.at(ending.ended))
+        at = local(row.finished_at, self.schedule.zone, self._ledger.clock.at(ending.ended))
         return f"ended ({how}) after it was reaped at {at}"
 
     def _duration(self, ending: _Ending) -> int:

@@ -21,6 +21,12 @@ class Mask:
     """
 
     def __init__(self, password: str | None) -> None:
+        self.learn(password)
+
+    def learn(self, password: str | None) -> None:
+        """Mask this one from now on, for all who hold this mask."""
+        for pattern in ("_match", "_begun"):
+            self.__dict__.pop(pattern, None)
         self._secret = (password or "").encode("utf-8", "surrogatepass")
         self._anywhere = len(password or "") >= BARE_FROM
         self.margin = 3 * len(self._secret) + (0 if self._anywhere else _USER + len("://&password=@"))

@@ -25,7 +25,8 @@ class Tick:
     """One tick of one node: the `slots` of its minute, each claimed when it is due, and the runs of the `runner`.
 
     `moment_of` tells when the node's clock reaches an instant, as a moment of `elapsed()`. `environment` is asked for
-    once, when something starts. `asked`: an operator chose the minute, and is told of everything.
+    once, when something starts. `asked`: an operator chose the minute, and is told of everything. Nothing is claimed
+    from `ends_at` on, a moment of `elapsed()`.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Tick:
         *,
         moment_of: "Callable[[datetime], float]",
         asked: bool = False,
+        ends_at: float = math.inf,
     ) -> None:
         self._runner = runner
         self._ledger = runner.ledger
@@ -43,6 +45,7 @@ class Tick:
         self._waiting = [(moment_of(slot.due_at), slot) for slot in slots]
         self._due: deque[Slot] = deque()
         self._asked = asked
+        self._ends_at = ends_at
 
     def events(self) -> Iterator[Event | Trouble]:
         """What is worth a line, as it happens, until nothing is to come and nothing in flight."""
@@ -87,7 +90,7 @@ class Tick:
             raise LedgerUnreachable(f"{error}; whether {whose} was reaped is not known") from None
 
     def _decide(self, run: Run) -> Iterator[Event]:
-        match fate_of(self._ledger, run):
+        match fate_of(self._ledger, run, is_lost=self._runner.has_lost(run.id)):
             case Dead(why):
                 yield from self._reaped(run, why)
             case Orphan(since) if self._ledger.adopt(run):
@@ -122,6 +125,8 @@ class Tick:
         yield from self._wait_for_place()
         if self._runner.signal_name:
             raise CronledgerError(f"ended by {self._runner.signal_name}")
+        if elapsed() >= self._ends_at:
+            raise CronledgerError("the minute is over")
         run = self._ledger.draft(
             job.name,
             due_at=slot.due_at,
@@ -140,7 +145,7 @@ class Tick:
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
         flight, begun = self._runner.flight(), elapsed()
         while not flight.has_place() and not self._runner.signal_name:
-            if not flight.is_busy and elapsed() - begun > PLACE_WITHIN:
+            if elapsed() >= self._ends_at or (not flight.is_busy and elapsed() - begun > PLACE_WITHIN):
                 raise CannotStart("no file descriptor or process is left on this node (ulimit -n, ulimit -u)")
             yield from flight.events()
 
@@ -159,3 +164,9 @@ class Tick:
         if self._ledger.stand_down(run) or self._asked:
             at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
             yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)
+
+
+def not_claimed(why: str, slots: Iterable[Slot]) -> str:
+    """Why, and the names of what was due here and is not claimed because of it."""
+    names = dict.fromkeys(slot.job.name for slot in slots)
+    return f"{why}; not claimed here: {', '.join(names)}" if names else why

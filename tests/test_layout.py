@@ -1,6 +1,6 @@
 """The shape of the code: imports go one way, and each thing that touches the world has one place.
 
-__main__ -> cli -> tick -> command, schedule, ledger and the like -> cron, dialects, events, errors
+__main__ -> cli -> work, tick -> command, schedule, ledger and the like -> cron, dialects, events, errors
 """
 
 import ast
@@ -34,7 +34,7 @@ AT_THE_EDGE |= {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", 
 
 def layer(module: str) -> int:
     """How far a module is from the top; it may import from its own layer and from those below."""
-    upper = {"__main__": 0, "cli": 1, "tick": 2, "plan": 2}
+    upper = {"__main__": 0, "cli": 1, "tick": 2, "plan": 2, "work": 2}
     return 4 if module in DIALECTS | BARE | {""} else upper.get(module.split(".")[0], 3)
 
 

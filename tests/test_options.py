@@ -1,19 +1,20 @@
-"""The plain way and typer's way into `tick` take the same options."""
+"""The plain way and typer's way into `tick` and `work` take the same options."""
 
 import pytest
 import typer
 
-from cronledger.cli.options import TICK, read_plainly
+from cronledger.cli.options import TICK, WORK, Option, read_plainly
 
 
-def test_the_table_and_typer_hold_the_same_options() -> None:
-    """Every option of the table is in `tick --help` with the same help and kind, and no other."""
+@pytest.mark.parametrize(("name", "table"), [("tick", TICK), ("work", WORK)])
+def test_the_table_and_typer_hold_the_same_options(name: str, table: tuple[Option, ...]) -> None:
+    """Every option of the table is in `--help` with the same help and kind, and no other."""
     from cronledger.cli.app import app
 
-    command = typer.main.get_command(app).commands["tick"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     known = {option.opts[0]: (option.is_flag, option.metavar) for option in command.params}
     known.pop("--help", None)  # typer's own, where it is listed
-    assert known == {f"--{option.name}": (not option.metavar, option.metavar or None) for option in TICK}
+    assert known == {f"--{option.name}": (not option.metavar, option.metavar or None) for option in table}
 
 
 @pytest.mark.parametrize(

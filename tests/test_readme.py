@@ -1,5 +1,6 @@
 """Every block of the README is used: it runs and prints what it shows, or it is read by what it is meant for."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import servers
 
 from cronledger import cron, schedule
-from cronledger.cli.options import TICK, read_plainly
+from cronledger.cli.options import TICK, WORK, read_plainly
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -154,6 +155,38 @@ def test_crontab_blocks_are_right(block: Block) -> None:
             assert "dsn" not in values
 
 
+def test_units_are_right(tmp_path: Path) -> None:
+    """systemd-analyze (package systemd) has nothing to say of any unit, once its program is there."""
+    names = ["cronledger.service", "cronledger-tick.service", "cronledger-tick.timer"]
+    program = tmp_path / "cronledger"
+    _make_program(program, "#!/bin/sh\n")
+    for name, block in zip(names, blocks("ini"), strict=True):
+        assert f"`/etc/systemd/system/{name}`" in README or f"`{name}`" in README
+        text = block.text.replace("/usr/local/bin/cronledger", str(program)).replace("User=deploy", "User=root")
+        (tmp_path / name).write_text(text)
+    verify = [
+        "systemd-analyze",
+        "--man=no",
+        "--recursive-errors=no",
+        "verify",
+        *(str(tmp_path / name) for name in names),
+    ]
+    done = subprocess.run([*verify, *(str(tmp_path / name) for name in names)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("language", ["ini", "yaml"])
+def test_supervisors_start_what_there_is(language: str) -> None:
+    """Each command line of a unit or a container is one that the program takes, without a DSN."""
+    for block in blocks(language):
+        for line in re.findall(r"^ *(?:ExecStart=|command: )(.*)", block.text, re.MULTILINE):
+            words = line.split() if language == "ini" else json.loads(line)
+            at = words.index("/usr/local/bin/cronledger")
+            values = read_plainly(words[at + 2 :], {"tick": TICK, "work": WORK}[words[at + 1]])
+            assert values is not None
+            assert "dsn" not in values
+
+
 @each("sh")
 def test_shell_blocks_name_what_there_is(block: Block) -> None:
     """Each `make` of the README is a target of the Makefile."""
@@ -163,6 +196,6 @@ def test_shell_blocks_name_what_there_is(block: Block) -> None:
 
 def test_no_block_is_left_out() -> None:
     """Every block is of a language that is looked at, and at most one is marked as not run."""
-    known = {"console", "crontab", "env", "python", "sh", "text", "toml"}
+    known = {"console", "crontab", "env", "ini", "python", "sh", "text", "toml", "yaml"}
     assert {block.language for block in blocks()} == known
     assert sum(not block.runs for block in blocks()) <= 1

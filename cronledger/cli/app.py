@@ -10,6 +10,7 @@ from cronledger.cli import ledgering, looking, options, reading, running
 from cronledger.cli.opening import complaint
 from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, asked, start_of
 from cronledger.cli.tick import tick as run_tick
+from cronledger.cli.working import work as run_work
 from cronledger.errors import CronledgerError
 from cronledger.masking import without_credentials
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     "One TOML file names the jobs, a table in your database says who runs what, each machine has one crontab line:\n\n"
     "\b\n"
     "    * * * * * cronledger tick\n\n"
+    "or a container, or a systemd service, that runs `cronledger work`.\n\n"
     "\b\n"
     "Begin with:\n"
     "    cronledger check                     look for mistakes in ./schedule.toml\n"
@@ -74,6 +76,32 @@ def tick(
     values |= {"quiet": quiet, "json": json, "dry-run": dry_run}
     start = start_of(context)
     raise typer.Exit(run_tick(values, start.wall_seconds, start.wall_read_at))
+
+
+@app.command()
+def work(
+    schedule: SchedulePath = None,
+    dsn: DsnText = None,
+    node: NodeName = None,
+    quiet: Annotated[bool, asked(options.QUIET)] = False,
+    json: Annotated[bool, asked(options.JSON)] = False,
+    grace: Annotated[str | None, asked(options.GRACE)] = None,
+    max_runtime: Annotated[str | None, asked(options.MAX_RUNTIME)] = None,
+) -> None:
+    """Tick at the start of each minute, in the foreground: in place of cron, in a container or under systemd.
+
+    Reads the schedule again when the file changed. The first TERM, INT or HUP ends the claiming, and after --grace what
+    still runs; a second one ends that at once.
+
+    \b
+    Examples:
+        cronledger work --schedule /srv/app/schedule.toml
+        cronledger work --grace 0                    let each command finish, however long it takes
+        cronledger work --max-runtime 1h             end after an hour, for a supervisor that starts it again
+    """
+    given = {"schedule": schedule, "dsn": dsn, "node": node, "grace": grace, "max-runtime": max_runtime}
+    values: dict[str, str | bool] = {name: value for name, value in given.items() if value is not None}
+    raise typer.Exit(run_work(values | {"quiet": quiet, "json": json}))
 
 
 for group in (ledgering, reading, looking, running):

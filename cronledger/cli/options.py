@@ -1,4 +1,4 @@
-"""The options of a plain `tick`, once: read here without typer, and by typer for help and for wrong usage."""
+"""The options of a plain `tick` or `work`, once: read here without typer, and by typer for help and wrong usage."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,17 @@ AT = Option(
 )
 DRY_RUN = Option("dry-run", "Claim nothing; say what would happen and why.")
 
+GRACE = Option(
+    "grace",
+    "How long a command that runs may go on after TERM, INT or HUP before it is ended; 7s by default, 0 for ever.",
+    "DURATION",
+)
+MAX_RUNTIME = Option(
+    "max-runtime", "Claim nothing more after so long, and exit 0 when all that runs is over.", "DURATION"
+)
+
 TICK = (SCHEDULE, DSN, NODE, QUIET, JSON, AT, DRY_RUN)
+WORK = (SCHEDULE, DSN, NODE, QUIET, JSON, GRACE, MAX_RUNTIME)
 
 
 def read_plainly(arguments: list[str], options: tuple[Option, ...]) -> dict[str, str | bool] | None:

@@ -24,8 +24,8 @@ from cronledger.ledger import check_skew, open_link
 from cronledger.ledger.link import BUDGET
 from cronledger.masking import Mask
 from cronledger.runner import Runner
-from cronledger.schedule import Schedule, Slot
-from cronledger.tick import Tick
+from cronledger.schedule import Schedule
+from cronledger.tick import Tick, not_claimed
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -42,9 +42,9 @@ def tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: f
 
 def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: float, errors: Lines) -> int:
     wall = datetime.fromtimestamp(wall_seconds, UTC)
-    schedule = load_for_work(find_schedule(_text(options, "schedule")))
-    node = node_name(_text(options, "node"))
-    at = _text(options, "at")
+    schedule = load_for_work(find_schedule(text_of(options, "schedule")))
+    node = node_name(text_of(options, "node"))
+    at = text_of(options, "at")
     due_at = minute_of(at, schedule) if at else wall.replace(second=0, microsecond=0)
     if due_at > wall and not options.get("dry-run"):
         raise UsageError(f"--at {at}: a minute still to come cannot be made up; with --dry-run it can be looked at")
@@ -57,7 +57,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     stopper = Stopper()
     try:
         with stopper:
-            dsn = find_dsn(_text(options, "dsn"), schedule, environment)
+            dsn = find_dsn(text_of(options, "dsn"), schedule, environment)
             link = open_link(dsn, budget=BY_HAND if options.get("dry-run") else BUDGET)
             stopper.forward(lambda _: link.hurry())
             ledger = open_for(link, schedule, node)
@@ -82,15 +82,10 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
         raise type(error)(not_claimed(said, slots)) from None
 
 
-def _text(options: Mapping[str, str | bool], name: str) -> str | None:
+def text_of(options: Mapping[str, str | bool], name: str) -> str | None:
+    """The value of an option that is no flag; None when it was not given."""
     value = options.get(name)
     return value if isinstance(value, str) else None
-
-
-def not_claimed(why: str, slots: list[Slot]) -> str:
-    """Why, and the names of what was due here and is not claimed because of it."""
-    names = dict.fromkeys(slot.job.name for slot in slots)
-    return f"{why}; not claimed here: {', '.join(names)}" if names else why
 
 
 class Stopper:
@@ -137,10 +132,15 @@ class Printer:
         encoding = sys.stdout.encoding if sys.stdout is not None else "utf-8"
         self._lines = Lines(1, encoding)
         self._errors = errors
-        self._schedule = schedule
         self._mask = mask
         self._json = json
-        self._quiet = {job.name for job in schedule.jobs if quiet or job.report == "problems"}
+        self._leave_out = quiet
+        self.follow(schedule)
+
+    def follow(self, schedule: Schedule) -> None:
+        """Go by the zone and the jobs of this schedule from now on."""
+        self._zone = schedule.zone
+        self._quiet = {job.name for job in schedule.jobs if self._leave_out or job.report == "problems"}
 
     def print_events(self, events: Iterator[Event | Trouble]) -> bool:
         """Print each as it comes; whether one of them was a failure."""
@@ -150,7 +150,7 @@ class Printer:
             if isinstance(event, Trouble):
                 self._errors.write(f"cronledger: {one_line(self._mask.text(event.text))}")
             elif not (isinstance(event, Ran) and event.job in self._quiet):
-                self._print(event.record() if self._json else event.line(self._schedule.zone))
+                self._print(event.record() if self._json else event.line(self._zone))
         return failed
 
     def print_plan(self, plan: Iterator[tuple[str, dict[str, object]]]) -> int:

@@ -172,6 +172,18 @@ class Commands:
             run.end(self._stopped[0], signum, elapsed())
         self._look_at = 0.0
 
+    def bury(self) -> None:
+        """Waits for the dead children that are no commands of ours: a PID 1 (or subreaper, prctl(2)) inherits them.
+
+        One of ours may stand before them; then the next call finds them.
+        """
+        with suppress(ChildProcessError):
+            while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and not self._has(dead.si_pid):
+                os.waitpid(dead.si_pid, os.WNOHANG)
+
+    def _has(self, pid: int) -> bool:
+        return any(isinstance(run, Started) and run.pid == pid for run in self._runs.values())
+
     def _spawn(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], *, until: float) -> tuple[int, int]:
         """Its pid and its pipe. OSError or ValueError say why there is none."""
         while self._stopped is None:

@@ -12,7 +12,17 @@ from cronledger.ledger.runs import Ledger
 from cronledger.ledger.schema import check
 from cronledger.masking import Mask
 
-__all__ = ["Barred", "Claim", "Claimed", "ClaimedElsewhere", "Ledger", "Run", "open_ledger", "open_link"]
+__all__ = [
+    "Barred",
+    "Claim",
+    "Claimed",
+    "ClaimedElsewhere",
+    "Ledger",
+    "Run",
+    "checked_clock",
+    "open_ledger",
+    "open_link",
+]
 
 SKEW_LIMIT = timedelta(seconds=30)
 INSTALL_SECONDS = 3600.0
@@ -42,8 +52,13 @@ def _dialect(dsn: Dsn, install: bool) -> Dialect:
 
 def open_ledger(link: Link, *, namespace: str, node: str, owner: str) -> Ledger:
     """Connect, see that the ledger may be used, and read its clock. Raises LedgerError."""
+    return Ledger(link, namespace, node, owner, checked_clock(link))
+
+
+def checked_clock(link: Link) -> Clock:
+    """Connect, see that the ledger may be used, and read its clock. Raises LedgerError."""
     check(link)
-    return Ledger(link, namespace, node, owner, read_clock(link))
+    return read_clock(link)
 
 
 def read_clock(link: Link) -> Clock:

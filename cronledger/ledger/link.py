@@ -1,10 +1,11 @@
 """The one way to the database: bounded in time, and every statement of the ledger may be sent again."""
 
 import contextlib
+import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -22,6 +23,8 @@ BUSY = 7.0
 """Seconds after which a row that others hold is given up: longer than the bound of two locks."""
 HURRIED = 2.0
 """Seconds for an attempt once the process was told to end."""
+SHORTEST = 0.1
+"""Seconds for an attempt that another duty follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,11 @@ class Link:
     """A connection that is made when it is needed and made anew when it was lost.
 
     All calls without `within` share one budget of seconds; when it is spent, LedgerUnreachable is raised. The text of
-    whatever is raised is on one line and holds no password. `mask` masks the ledger's password, also one that the
-    driver found by itself (PGPASSWORD, .pgpass); ask for it once the ledger has answered.
+    whatever is raised is on one line and holds no password. `mask` masks the ledger's password, and learns one that the
+    driver found by itself (PGPASSWORD, .pgpass) when it connects.
+
+    `until`, a moment of `elapsed()`, bounds all calls beside: after it none is tried again, and an attempt is short.
+    `meanwhile` is given the seconds between two attempts, to sleep or to see to something else.
     """
 
     longest: ClassVar[int] = 400
@@ -50,6 +56,8 @@ class Link:
         self._attempt = attempt
         self._used_at = elapsed()
         self._hurried = False
+        self.until = math.inf
+        self.meanwhile: Callable[[float], object] = time.sleep
 
     def send(
         self,
@@ -88,26 +96,37 @@ class Link:
             except Fault as fault:
                 again = True
                 tries -= 1
-                over = tries <= 0 or self._hurried or elapsed() + pause >= deadline
+                over = tries <= 0 or self._hurried or elapsed() + pause >= min(deadline, self.until)
                 if isinstance(fault, Again) and (over or elapsed() - busy_from >= min(BUSY, self._attempt)):
                     raise LedgerBusy(f"ledger busy ({self._safe(str(fault))})") from None
                 if over:
                     raise LedgerUnreachable(f"ledger unreachable ({self._safe(str(fault))})") from None
-            time.sleep(pause)
+            self._wait(pause)
             pause = min(2 * pause, 2.0)
+
+    def _wait(self, pause: float) -> None:
+        over = elapsed() + pause
+        while (left := over - elapsed()) > 0 and not self._hurried:
+            self.meanwhile(left)
 
     def _connect(self, seconds: float) -> None:
         self.dialect.connect(seconds)
         if password := self.dialect.password:
-            self.mask = Mask(password)
+            self.mask.learn(password)
 
     def _share(self, deadline: float) -> float:
         """How long one attempt may take: what is left, but not so long that no second one fits."""
-        return max(0.5, min(HURRIED if self._hurried else self._attempt, deadline - elapsed()))
+        now = elapsed()
+        share = max(0.5, min(HURRIED if self._hurried else self._attempt, deadline - now))
+        return max(SHORTEST, min(share, self.until - now))
 
     def _safe(self, text: str) -> str:
         safe = one_line(self.mask.text(text))
         return safe if len(safe) <= self.longest else safe[: self.longest] + "…"
+
+    def refill(self, seconds: float) -> None:
+        """Give the calls to come `seconds`, whatever was left to them."""
+        self._left = seconds
 
     def extend(self, seconds: float) -> None:
         """Give the calls to come `seconds` more."""
