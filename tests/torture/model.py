@@ -67,7 +67,7 @@ def made_up() -> Iterator[None]:
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
         patch.setattr("cronledger.flight.signal.set_wakeup_fd", lambda *_, **__: -1)
-        patch.setattr("cronledger.ledger.link.time", SimpleNamespace(sleep=lambda _: None))
+        patch.setattr("cronledger.ledger.link.Link._wait", lambda *_: None)
         patch.setattr("cronledger.fate.process", PROCESS)
         yield
 
