@@ -30,7 +30,7 @@ class Runner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is in flight, or over but not yet recorded."""
+        """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
         return self._flight is not None and self._flight.is_busy
 
     def flight(self) -> "Flight":
@@ -43,6 +43,10 @@ class Runner:
             if self.signal_name:  # it came before there was anything to stop
                 flight.stop(Signals[self.signal_name])
         return self._flight
+
+    def owes_notices(self) -> bool:
+        """Whether a run was recorded since the last call that owes a notice."""
+        return self._flight is not None and self._flight.owes()
 
     def stop(self, signum: int) -> None:
         """A signal came: claim nothing more, end what runs. May be called by a signal handler."""
