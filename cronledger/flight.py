@@ -13,6 +13,7 @@ from cronledger.errors import LedgerBusy, LedgerError
 from cronledger.events import Event, Failed, Ran, Trouble, duration, local, tail, utc
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.runs import SETTLE_WITHIN
+from cronledger.notices import Notice, Notices, owes
 from cronledger.schedule import Job, Schedule
 
 SETTLE_FOR = 600.0
@@ -53,8 +54,11 @@ class Flight:
         self._ledger = ledger
         self._idle = idle
         self._commands = Commands(mask=ledger.link.mask, expected=expected)
+        self._notices = Notices(ledger, self._commands)
         self._flying: dict[str, _Flying] = {}
         self._endings: list[_Ending] = []
+        self._troubles: list[Trouble] = []
+        self._owes = False
         self._pause = 0.0
         self._again_at = 0.0
         self._stopping = False
@@ -70,8 +74,9 @@ class Flight:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is in flight, or over but not yet recorded."""
-        return bool(self._flying) or any(not ending.doubtful for ending in self._endings)
+        """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
+        recorded = not any(not ending.doubtful for ending in self._endings)
+        return bool(self._flying or self._notices.is_busy or not recorded)
 
     @property
     def runs(self) -> int:
@@ -94,10 +99,7 @@ class Flight:
         self, run: Run, job: Job, environment: Mapping[str, str], live: Callable[[bytes], None] | None = None
     ) -> None:
         """Start the command of a run that was claimed; one that cannot start ends like any other."""
-        named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
-        # The schedule too, so that a job such as `cronledger prune` means this one, wherever it runs.
-        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self.schedule.path}
-        env = {**environment, **job.env, **named}
+        env = self._env(run, job, environment)
         deadline = self._ledger.clock.reached(run.started_at + run.window)
         if elapsed() >= deadline:  # frozen since the claim: others may have reaped it, and started the next one
             why = f"not started: its window of {duration(round(run.window.total_seconds() * 1000))} was over"
@@ -108,6 +110,12 @@ class Flight:
             run.id, job.argv, job.cwd, env, deadline=deadline, window=run.window, live=live
         )
         flying.is_new = flying.pid is not None
+
+    def _env(self, run: Run, job: Job, environment: Mapping[str, str]) -> dict[str, str]:
+        named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
+        # The schedule too, so that a job such as `cronledger prune` means this one, wherever it runs.
+        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self.schedule.path}
+        return {**environment, **job.env, **named}
 
     def adopt(self, run: Run, since: int) -> None:
         """Watch a run whose tick died: wait for its end, or end it at its window. See process.lives for `since`."""
@@ -127,18 +135,31 @@ class Flight:
         outcome = Outcome(None, "not started: the ledger did not answer while it was claimed", 0, "")
         self._endings.append(_Ending(run, outcome, elapsed(), doubtful=True))
 
+    def tell(self, notice: Notice, environment: Mapping[str, str]) -> None:
+        """Take a notice that is owed, and tell it if that succeeds."""
+        job = notice.job
+        self._notices.add(notice, self._env(notice.run, job, environment) if job else {})
+
+    def owes(self) -> bool:
+        """Whether a run was recorded since the last call that owes a notice."""
+        owes, self._owes = self._owes, False
+        return owes
+
     def stop(self, signum: int, because: str | None = None) -> None:
         """This process was told to end: so is every run. May be called by a signal handler, and again."""
         self._stopping = True
         self._again_at = 0.0
+        self._notices.stop()
         self._commands.stop(signum, because)
         self._ledger.link.hurry()
 
     def collect(self, timeout: float) -> None:
         """Wait `timeout` seconds at most for something to end; what ended is remembered, the ledger not spoken to."""
         for run_id, outcome in self._commands.wait(timeout):
-            flying = self._flying.pop(run_id)
-            self._endings.append(_Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
+            if flying := self._flying.pop(run_id, None):
+                self._endings.append(_Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
+            elif trouble := self._notices.ended(run_id, outcome):
+                self._troubles.append(trouble)
 
     def bury(self) -> None:
         """Wait for what died in this process's care and is none of its commands."""
@@ -149,11 +170,13 @@ class Flight:
 
         After `until`, a moment of `elapsed()`, at most one thing is recorded.
         """
-        pending = bool(self._endings) or any(flying.is_new for flying in self._flying.values())
+        pending = bool(self._steps())
         self.collect(min(timeout, max(0.0, self._again_at - elapsed())) if pending else timeout)
         self._ledger.link.rest(self._idle)
         if elapsed() >= self._again_at:
             yield from self._record(until)
+        troubles, self._troubles = self._troubles, []
+        yield from troubles
 
     def _record(self, until: float) -> Iterator[Event | Trouble]:
         """One statement at a time, with a look at what is in flight after each: a slow ledger holds up no window."""
@@ -179,9 +202,9 @@ class Flight:
         yield from self._give_up(trouble)
 
     def _steps(self) -> list[Callable[[], Event | Trouble | None]]:
-        """After the starts, so that a slow ledger holds up none of them: the new pids, then what ended."""
+        """After the starts, so that a slow ledger holds up none of them: the new pids, what ended, what to tell of."""
         pids = [partial(self._record_pid, flying) for flying in self._flying.values() if flying.is_new]
-        return [*pids, *(partial(self._settle, ending) for ending in self._endings)]
+        return [*pids, *(partial(self._settle, ending) for ending in self._endings), *self._notices.steps()]
 
     def _record_pid(self, flying: _Flying) -> None:
         if flying.run.id in self._flying and flying.pid is not None:
@@ -204,6 +227,7 @@ class Flight:
         outcome, keep = ending.outcome, ending.keep_output
         reason = outcome.reason if keep != "never" else _bare(outcome)
         kept = keep == "always" or (keep == "failed" and reason is not None)
+        owing = owes(self.schedule, ending.run, "completed" if reason is None else "failed")
         settled = self._ledger.settle(
             ending.run,
             pid=ending.pid,
@@ -211,9 +235,11 @@ class Flight:
             exit_code=outcome.exit_code,
             failure_reason=reason,
             output=outcome.output if kept else None,
+            owes=owing,
             within=STOPPED_FOR if self._stopping else SETTLE_WITHIN,
         )
         if settled:
+            self._owes |= owing
             return self._event(ending, outcome.reason)
         return None if ending.doubtful else self._event(ending, self._too_late(ending))
 
@@ -250,6 +276,7 @@ class Flight:
 
     def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
         patience = STOPPED_FOR if self._stopping else SETTLE_FOR
+        yield from self._notices.give_up(error, patience)
         for ending in [one for one in self._endings if elapsed() - one.ended >= patience]:
             self._endings.remove(ending)
             if ending.doubtful:

@@ -42,7 +42,7 @@ class Runner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is in flight, or over but not yet recorded."""
+        """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
         return self._flight is not None and self._flight.is_busy
 
     def has_lost(self, run_id: str) -> bool:
@@ -72,6 +72,10 @@ class Runner:
         """A signal came: claim nothing more, let run what runs. May be called by a signal handler."""
         self.signal_name = self.signal_name or Signals(signum).name
         self.ledger.link.until = min(self.ledger.link.until, elapsed() + HURRIED)
+
+    def owes_notices(self) -> bool:
+        """Whether a run was recorded since the last call that owes a notice."""
+        return self._flight is not None and self._flight.owes()
 
     def stop(self, signum: int) -> None:
         """A signal came: claim nothing more, end what runs. May be called by a signal handler."""

@@ -1,4 +1,4 @@
-"""The story of one tick: reap the dead, find what is due, claim it, run it, settle it."""
+"""The story of one tick: reap the dead, find what is due, claim it, run it, settle it, tell of it."""
 
 import math
 from collections import deque
@@ -11,6 +11,7 @@ from cronledger.events import Event, Reaped, StoodDown, Trouble
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, Run
+from cronledger.notices import owed, owes
 from cronledger.runner import Runner
 from cronledger.schedule import Slot
 
@@ -55,15 +56,18 @@ class Tick:
             yield from self.go_on()
 
     def begin(self) -> Iterator[Event | Trouble]:
-        """Reap the dead, and claim what is due."""
+        """Reap the dead, claim what is due, and tell of what is over, wherever it ran."""
         for run in self._ledger.running():
             yield from self._reap(run)
         yield from self.go_on()
+        yield from self._tell()
 
     def go_on(self) -> Iterator[Event | Trouble]:
-        """Claim what has become due."""
+        """Claim what has become due, and tell of what is over here."""
         while slot := self._next():
             yield from self._claim(slot)
+        if self._runner.owes_notices():
+            yield from self._tell()
 
     @property
     def next_at(self) -> float:
@@ -97,7 +101,7 @@ class Tick:
                 self._runner.flight().adopt(run, since)
 
     def _reaped(self, run: Run, why: str) -> Iterator[Event]:
-        if self._ledger.reap(run, why):
+        if self._ledger.reap(run, why, owes=owes(self._runner.schedule, run, "failed")):
             at, node = self._ledger.clock.now(), self._ledger.node
             yield Reaped(at=at, job=run.job, due_at=run.due_at, node=node, run_id=run.id, holder=run.holder(), why=why)
 
@@ -164,6 +168,16 @@ class Tick:
         if self._ledger.stand_down(run) or self._asked:
             at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
             yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)
+
+    def _tell(self) -> Iterator[Trouble]:
+        """Take the notices that are owed; those that cannot be had now stay owed, and the next tick looks again."""
+        try:
+            for notice in [] if self._runner.signal_name else owed(self._runner.schedule, self._ledger):
+                self._runner.flight().tell(notice, self._environment())
+        except LedgerBusy:
+            return
+        except CronledgerError as error:
+            yield Trouble(f"{error}; on_failure and on_recovery are left to the next tick")
 
 
 def not_claimed(why: str, slots: Iterable[Slot]) -> str:

@@ -11,7 +11,7 @@ from torture.stages import SERVERS, Stages
 
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
 def test_cut(database: Database, cron_environment: dict[str, str], tmp_path: Path) -> None:
-    """The line cut while a tick runs, reaps, adopts, stands down or settles: once each, as if nothing had happened."""
+    """The line cut while a tick runs, reaps, adopts, stands down, settles, tells: once each, as if nothing happened."""
     tally = Tally("line cut", database.kind)
     with Stages(database, tmp_path, cron_environment) as stages:
         cut_here_and_there(stages, tally)

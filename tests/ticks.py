@@ -6,6 +6,7 @@ Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the ba
 of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
 `"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
 `"second"`: of the minute, at which the ticks take the node's clock to be; it is put off by less than 30 s for that.
+`"notice"`: seconds that replace the minute that a notice may take.
 """
 
 import contextlib
@@ -25,12 +26,16 @@ Ended = tuple[int, str, str]
 
 
 def run_batches(
-    batches: list[list[Tick]], env: dict[str, str], window: float | None = None, second: float | None = None
+    batches: list[list[Tick]],
+    env: dict[str, str],
+    window: float | None = None,
+    second: float | None = None,
+    notice: float | None = None,
 ) -> list[list[Ended]]:
     """The same, from a test: starts this file as a program with `env`."""
     done = subprocess.run(
         [sys.executable, __file__],
-        input=json.dumps({"batches": batches, "window": window, "second": second}),
+        input=json.dumps({"batches": batches, "window": window, "second": second, "notice": notice}),
         env=env,
         text=True,
         capture_output=True,
@@ -45,8 +50,10 @@ def main() -> None:
     import cronledger.flight
     import cronledger.ledger.mysql
     import cronledger.ledger.postgres
-    import cronledger.ledger.sqlite  # noqa: F401
+    import cronledger.ledger.sqlite
+    import cronledger.notices
 
+    cronledger.notices.WITHIN = asked["notice"] or cronledger.notices.WITHIN
     if asked["window"] is not None:
         _shorten(timedelta(seconds=asked["window"]))
     json.dump([list(_at_once(batch, asked["second"])) for batch in asked["batches"]], sys.stdout)

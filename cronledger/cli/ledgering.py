@@ -24,6 +24,7 @@ from cronledger.cli.tables import moment, print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import Reaped, duration, utc
 from cronledger.ledger import look, open_link, schema
+from cronledger.notices import owes
 from cronledger.schedule import Schedule, load
 
 LONG_WORK = 3600.0
@@ -146,7 +147,7 @@ def reap(
         raise CronledgerError(f"run {found.id} of {found.job} is over: {found.state} since {since}")
     if not yes:
         _ask(f"{found.job}: {holder.run_of(read.zone, now)} on {found.node}, running for {age}")
-    if not ledger.reap(found, f"by hand on {here}"):
+    if not ledger.reap(found, f"by hand on {here}", owes=owes(read, found, "failed")):
         raise CronledgerError(
             f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
         )

@@ -20,7 +20,7 @@ from cronledger import process
 from cronledger.clock import elapsed
 from cronledger.command.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run
 from cronledger.command.places import Places
-from cronledger.command.started import Pipe, Started
+from cronledger.command.started import Pipe, Started, readable
 from cronledger.masking import Mask
 
 __all__ = ["Commands", "Outcome", "missing"]
@@ -119,20 +119,23 @@ class Commands:
         *,
         deadline: float,
         window: timedelta,
+        limit: str = "its stale_after",
+        stdin: str = "",
         live: Callable[[bytes], None] | None = None,
     ) -> int | None:
         """Starts a command in its own session and returns its pid; None when that fails, and `wait` then says why.
 
-        `deadline` is an instant of `elapsed()`, `window` the length that is named when it is reached. When the kernel
-        has no room, tries again for 10 s. After `stop` nothing is started.
+        `deadline` is an instant of `elapsed()`, `window` and `limit` the length and the name that are said when it is
+        reached. When the kernel has no room, tries again for 10 s. After `stop` nothing is started.
         """
         started = elapsed()
         try:
-            pid, pipe = self._spawn(argv, cwd, env, until=started + START_WITHIN)
+            with readable(stdin, self._null) as given:
+                pid, pipe = self._spawn(argv, cwd, env, given, until=started + START_WITHIN)
         except (OSError, ValueError) as error:
             self._ended.append((key, Outcome(None, self._mask.text(self._refusal(error)), 0, "")))
             return None
-        run = Started(pid, pipe, self._mask, live, started=started, deadline=deadline, window=window)
+        run = Started(pid, pipe, self._mask, live, started=started, deadline=deadline, window=window, limit=limit)
         self._selector.register(pipe, selectors.EVENT_READ, partial(self._pump, run.pipe))
         if run.exit_fd is not None:
             self._selector.register(run.exit_fd, selectors.EVENT_READ, partial(self._exited, key, run))
@@ -184,11 +187,13 @@ class Commands:
     def _has(self, pid: int) -> bool:
         return any(isinstance(run, Started) and run.pid == pid for run in self._runs.values())
 
-    def _spawn(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], *, until: float) -> tuple[int, int]:
+    def _spawn(
+        self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], stdin: int, *, until: float
+    ) -> tuple[int, int]:
         """Its pid and its pipe. OSError or ValueError say why there is none."""
         while self._stopped is None:
             try:
-                return self._popen(argv, cwd, env)
+                return self._popen(argv, cwd, env, stdin)
             except OSError as error:
                 if error.errno not in _NO_ROOM or elapsed() >= until:
                     raise
@@ -196,12 +201,12 @@ class Commands:
             self._pass(SETTLING)
         raise InterruptedError
 
-    def _popen(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> tuple[int, int]:
+    def _popen(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], stdin: int) -> tuple[int, int]:
         reader, writer = self._places.take()
         try:
             child = subprocess.Popen(
                 argv,
-                stdin=self._null,
+                stdin=stdin,
                 stdout=writer,
                 stderr=writer,
                 cwd=cwd,

@@ -2,8 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from cronledger.command.ending import SETTLING, Groups, Outcome, Run
@@ -35,9 +35,10 @@ class Started(Run):
         started: float,
         deadline: float,
         window: timedelta,
+        limit: str,
     ) -> None:
         text = duration(round(window.total_seconds() * 1000))
-        super().__init__(started=started, deadline=deadline, at_window=f"ended after {text}, its stale_after")
+        super().__init__(started=started, deadline=deadline, at_window=f"ended after {text}, {limit}")
         self.pid = pid
         self.pipe = Pipe(pipe, self._take)
         self.exit_fd = _exit_fd(pid)
@@ -88,6 +89,18 @@ class Started(Run):
 
     def _has_exited(self) -> bool:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@contextmanager
+def readable(text: str, empty: int) -> Iterator[int]:
+    """A descriptor of what a command reads as stdin, a file in memory: one that does not read it holds up nobody."""
+    if not text:
+        yield empty
+        return
+    with os.fdopen(os.memfd_create("output"), "wb+", buffering=0) as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield file.fileno()
 
 
 def _exit_fd(pid: int) -> int | None:

@@ -42,7 +42,7 @@ _PID = (
 _END = (
     "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, finished_at = %(finished_at)s,"
     " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s,"
-    " output = %(output)s, pid = %(pid)s, token = %(token)s, updated_at = %(finished_at)s"
+    " output = %(output)s, pid = %(pid)s, notice = %(notice)s, token = %(token)s, updated_at = %(finished_at)s"
     " WHERE id = %(id)s AND state = 'running'"
 )
 # The look's row: of the same tick, and its window not made longer since.
@@ -167,10 +167,12 @@ class Ledger:
         exit_code: int | None,
         failure_reason: str | None,
         output: str | None,
+        owes: bool = False,
         within: float = SETTLE_WITHIN,
     ) -> bool:
         """Record how a run ended: completed without a `failure_reason`, else failed. False: it was over already.
 
+        `owes`: the job's operators are to be told of it, by whichever node (see ledger/notices.py).
         One attempt of `within` seconds, so that the caller can look after its other runs between two. It may be called
         again after a LedgerError: an earlier call that took effect though its answer was lost is known as ours.
         """
@@ -182,6 +184,7 @@ class Ledger:
             "exit_code": exit_code,
             "failure_reason": failure_reason,
             "output": output,
+            "notice": "owed" if owes else None,
         }
         plain = values | {name: _ascii(values[name]) for name in ("failure_reason", "output")}
         sent = self._send_one_of(values, plain, plain | {"output": None}, within=within)
@@ -194,7 +197,7 @@ class Ledger:
                 return self.link.send(_END, values, within=within, tries=2)
         raise LedgerError("the ledger takes no text at all; check the columns of cronledger_runs")
 
-    def reap(self, run: Run, why: str) -> bool:
+    def reap(self, run: Run, why: str, *, owes: bool = False) -> bool:
         """Mark a dead run failed. False: another node did, or its window or its owner is not what it was."""
         now = self.clock.now()
         values = self._ending(run) | {
@@ -204,6 +207,7 @@ class Ledger:
             "exit_code": None,
             "failure_reason": f"reaped: {why}",
             "output": None,
+            "notice": "owed" if owes else None,
             "owner": run.owner,
             "expires_at": run.expires_at,
         }

@@ -1,7 +1,6 @@
 """The schedule: a TOML file read into jobs, whole or not at all, and which of them are due at an instant."""
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -13,6 +12,7 @@ from cronledger.cron import Cron
 from cronledger.errors import EnvironmentMissing
 from cronledger.every import Every
 from cronledger.schedule import env_file, values
+from cronledger.schedule.paths import absolute, anyone_may_write
 from cronledger.schedule.source import Source
 from cronledger.schedule.toml_lines import Where
 from cronledger.schedule.values import Reader, is_name, parse_duration
@@ -38,9 +38,11 @@ _JOB_KEYS: dict[str, Reader] = {
     "scope": values.one_of("cluster", "node"),
     "keep_output": values.one_of("failed", "always", "never"),
     "report": values.one_of("all", "problems"),
+    "on_failure": values.notice,
+    "on_recovery": values.notice,
 }
 _DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(("name", "cron", "every", "command", "description"), values.not_shared)
-_LEDGER_KEYS: dict[str, Reader] = {"dsn": values.some_text}
+_LEDGER_KEYS: dict[str, Reader] = {"dsn": values.some_text, "keep": values.keep}
 _TOP_KEYS: dict[str, Reader] = {
     "timezone": values.timezone,
     "namespace": values.name,
@@ -61,8 +63,12 @@ _BUILT_IN = {
     "scope": "cluster",
     "keep_output": "failed",
     "report": None,
+    "on_failure": None,
+    "on_recovery": None,
 }
 _MINUTE = timedelta(minutes=1)
+
+Command = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Job:
     line: int
     name: str
     timing: Cron | Every
-    command: str | tuple[str, ...] = field(repr=False)
+    command: Command = field(repr=False)
     stale_after: timedelta
     description: str
     enabled: bool
@@ -85,6 +91,8 @@ class Job:
     scope: str
     keep_output: str
     report: str
+    on_failure: Command | None = field(repr=False, default=None)
+    on_recovery: Command | None = field(repr=False, default=None)
 
     @property
     def zone_name(self) -> str:
@@ -94,7 +102,15 @@ class Job:
     @property
     def argv(self) -> tuple[str, ...]:
         """What is executed: a string goes through the shell, an array does not."""
-        return (self.shell, "-c", self.command) if isinstance(self.command, str) else self.command
+        return self._argv(self.command)
+
+    def notice(self, state: str) -> tuple[str, ...] | None:
+        """What is executed to tell of a run that is now in this state; None when nothing is to be told."""
+        told = {"failed": self.on_failure, "completed": self.on_recovery}.get(state)
+        return None if told is None else self._argv(told)
+
+    def _argv(self, command: Command) -> tuple[str, ...]:
+        return (self.shell, "-c", command) if isinstance(command, str) else command
 
     def due(self, moment: datetime) -> bool:
         """Whether it is due in the minute of the aware `moment`, with `every` in the second; enabled or not."""
@@ -121,6 +137,7 @@ class Schedule:
     env_file: str | None
     dsn: str | None = field(repr=False)
     jobs: tuple[Job, ...]
+    keep: timedelta | None = None
 
     @property
     def folder(self) -> str:
@@ -187,6 +204,7 @@ def load(path: str | os.PathLike[str]) -> Schedule:
         has_namespace="namespace" in top,
         env_file=absolute(top["env_file"], os.path.dirname(where)) if "env_file" in top else None,
         dsn=ledger.get("dsn"),
+        keep=ledger.get("keep"),
         jobs=tuple(jobs),
     )
 
@@ -261,33 +279,6 @@ def _check_locks(source: Source, locks: dict[str, Where]) -> None:
         if other != lock:
             wrong = f'"{lock}" differs only in case from "{other}" on line {source.line(locks[other])}'
             source.mistake(where, wrong, "write both alike, or names that differ otherwise")
-
-
-def absolute(path: str, folder: str | None = None) -> str:
-    """`path` counted from `folder`, or from the current one, with symbolic links as they are written.
-
-    The current folder is named as the shell names it in PWD where that is true (pwd -L, POSIX): a deploy's
-    `current` stays `current`.
-    """
-    path = path if os.path.isabs(path) else os.path.join(folder or _current_folder(), path)
-    return path if ".." in path.split("/") else os.path.normpath(path)
-
-
-def _current_folder() -> str:
-    named = os.environ.get("PWD", "")
-    try:
-        return named if named.startswith("/") and os.path.samefile(named, ".") else os.getcwd()
-    except OSError:
-        return os.getcwd()
-
-
-def anyone_may_write(path: str) -> bool:
-    """Whether any user of the machine may change the file, or replace it in its folder. False if it is not there."""
-    try:
-        file, folder = os.stat(path).st_mode, os.stat(os.path.dirname(path) or ".").st_mode
-    except OSError:
-        return False
-    return bool(file & stat.S_IWOTH or (folder & stat.S_IWOTH and not folder & stat.S_ISVTX))
 
 
 def _aware(moment: datetime) -> datetime:

@@ -19,7 +19,9 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
 _SHORTEST_WINDOW = timedelta(minutes=1)
-_OURS = ("CRONLEDGER_JOB", "CRONLEDGER_RUN_ID", "CRONLEDGER_DUE_AT", "CRONLEDGER_NODE", "CRONLEDGER_SCHEDULE")
+_SHORTEST_KEPT = timedelta(days=1)
+_OURS = {f"CRONLEDGER_{name}" for name in ("JOB", "RUN_ID", "DUE_AT", "NODE", "SCHEDULE")}
+_OURS |= {f"CRONLEDGER_{name}" for name in ("STATE", "REASON", "DURATION_MS", "EXIT_CODE", "STARTED_AT", "FINISHED_AT")}
 
 
 def is_name(text: str) -> bool:
@@ -153,6 +155,20 @@ def command(value: Any) -> str | tuple[str, ...]:
     if not value[0].strip():
         raise Refused("names no program", "write the program as the first string")
     return tuple(text(word) for word in value)
+
+
+def notice(value: Any) -> str | tuple[str, ...] | None:
+    return None if value == "" else command(value)
+
+
+def keep(value: Any) -> timedelta:
+    if not isinstance(value, str):
+        days = abs(value) if type(value) is int and 0 < abs(value) <= 365 else 0
+        raise Refused(f"is {described(value)}", f'write "{days}d"' if days else _DURATION_RULE)
+    duration = parse_duration(value)
+    if duration < _SHORTEST_KEPT:
+        raise Refused(f"{quoted(value)} is shorter than a day", 'write at least "1d"')
+    return duration
 
 
 def stale_after(value: Any) -> timedelta:

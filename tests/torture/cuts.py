@@ -7,7 +7,7 @@ from typing import Literal
 from torture.conftest import Tally
 from torture.forks import Ended
 from torture.proxy import Direction, Proxy, Strike, no_strike
-from torture.stages import SHORT, UNTIL_GO, Stage, Stages, account, at_once
+from torture.stages import GUARDED, SHORT, UNTIL_GO, Stage, Stages, account, at_once
 
 Scenario = Callable[[Stage, Proxy, Strike], None]
 
@@ -86,6 +86,17 @@ def settles(stage: Stage, proxy: Proxy, strike: Strike) -> None:
     assert stage.rows("state") == [("completed",)], stage.said()
 
 
+def tells(stage: Stage, proxy: Proxy, strike: Strike) -> None:
+    """A run fails, and owes a notice: it is told once, by its own tick or by the next one, and none is left."""
+    stage.write(GUARDED + "exit 3", 'on_failure = "echo $CRONLEDGER_RUN_ID >>told"')
+    proxy.arm(strike)
+    tick = stage.start(dsn=proxy.dsn)
+    _once(stage, tick.wait(), "failed")
+    assert (stage.tick("--node", "web2").out, stage.tick().out) == ("", ""), stage.said()
+    assert (stage.folder / "told").read_text().split() == [run for _, run, _ in stage.started], stage.said()
+    assert not stage.rows("id", "notice IS NULL OR notice = 'owed'"), stage.said()
+
+
 def settles_unanswered(stages: Stages, tally: Tally) -> None:
     """The settling UPDATE took effect, and nothing more is heard on the line: the run was recorded, and ran well."""
     stage = stages.stage()
@@ -105,7 +116,7 @@ def _once(stage: Stage, ended: Ended, event: str) -> None:
     assert ([one["event"] for one in ended.events], ended.err) == ([event], ""), stage.said()
 
 
-SCENARIOS: dict[str, Scenario] = {each.__name__: each for each in (runs, reaps, adopts, stands_down, settles)}
+SCENARIOS: dict[str, Scenario] = {each.__name__: each for each in (runs, reaps, adopts, stands_down, settles, tells)}
 
 
 def points(stages: Stages, scenario: Scenario) -> list[tuple[Direction, int]]:

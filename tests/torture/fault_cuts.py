@@ -13,7 +13,7 @@ from torture.stages import SERVERS, Stages
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cut(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally, name: str) -> None:
-    """The line cut at every chunk of a tick, delivered or not: it runs, reaps, adopts, stands down, settles once."""
+    """The line cut at every chunk of a tick, delivered or not: it does once what it is to do."""
     tally.fault, tally.database = f"line cut at every chunk while a tick {name.replace('_', ' ')}", database.kind
     with Stages(database, tmp_path, cron_environment) as stages:
         cut_everywhere(stages, name, tally)

@@ -1,0 +1,153 @@
+"""What is told of runs that are over: `on_failure` and `on_recovery`, once each, by whichever node takes the notice."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cronledger.clock import elapsed
+from cronledger.events import Trouble, utc
+from cronledger.ledger import Ledger, Run
+from cronledger.ledger.run import new_token
+from cronledger.schedule import Job, Schedule
+
+if TYPE_CHECKING:
+    from cronledger.command import Commands, Outcome
+
+WITHIN = 60.0
+"""Seconds that a notice's command may take."""
+AT_ONCE = 8
+"""Notices that one process tells at the same time; the others are left to whoever has a hand free."""
+FOREIGN_FOR = timedelta(hours=1)
+"""How long what this node's schedule does not know is left to the others: they may have a newer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One that is owed for `run`. `job` says how to tell it; None where there is nothing to tell: it is only taken."""
+
+    run: Run
+    job: Job | None
+    token: str
+    since: float
+
+
+def owes(schedule: Schedule, run: Run, state: str) -> bool:
+    """Whether a run that ends in `state` owes a notice. One by hand does not: who started it sees how it ends."""
+    job = _job(schedule, run)
+    return run.cause != "manual" and job is not None and job.notice(state) is not None
+
+
+def owed(schedule: Schedule, ledger: Ledger) -> list[Notice]:
+    """The notices that nobody took yet and that are for this node to take. Raises LedgerError."""
+    if not any(job.on_failure or job.on_recovery for job in schedule.jobs):
+        return []
+    from cronledger.ledger.notices import owed
+
+    now, found = ledger.clock.now(), []
+    for one in owed(ledger):
+        job = _job(schedule, one.run)
+        if job is not None and job.notice(one.run.state):
+            told = job if is_news(one.run.state, one.state_before, job.report) else None
+            found.append(Notice(one.run, told, new_token(), elapsed()))
+        elif now - (one.run.finished_at or now) > FOREIGN_FOR:
+            found.append(Notice(one.run, None, new_token(), elapsed()))
+    return found
+
+
+def is_news(state: str, before: str | None, report: str) -> bool:
+    """Whether this end of a run is worth a notice after one that ended as `before`: a change; by "all" each failure."""
+    if state == "completed":
+        return before == "failed"
+    return report == "all" or before != "failed"
+
+
+def _job(schedule: Schedule, run: Run) -> Job | None:
+    return next((job for job in schedule.jobs if job.name == run.job), None)
+
+
+class Notices:
+    """The notices that this process takes and tells, through the `commands` of its runs."""
+
+    def __init__(self, ledger: Ledger, commands: "Commands") -> None:
+        self._ledger = ledger
+        self._commands = commands
+        self._waiting: dict[str, tuple[Notice, Mapping[str, str]]] = {}
+        self._telling: dict[str, Notice] = {}
+        self._stopping = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is being told, or still to be taken."""
+        return bool(self._telling or (self._waiting and not self._stopping))
+
+    def add(self, notice: Notice, environment: Mapping[str, str]) -> None:
+        """One to take; `environment` is that of the run, for its job."""
+        if notice.run.id not in self._telling:
+            self._waiting.setdefault(notice.run.id, (notice, environment))
+
+    def stop(self) -> None:
+        """Take no more: they stay owed, and the next tick finds them. May be called by a signal handler."""
+        self._stopping = True
+
+    def steps(self) -> list[Callable[[], None]]:
+        """What can be done now, each with a statement or two, and to be done again if it raises LedgerError."""
+        if not self._waiting or self._stopping or not self._commands.has_place():
+            return []
+        free = max(0, AT_ONCE - len(self._telling))
+        return [partial(self._take, *waiting) for waiting in list(self._waiting.values())[:free]]
+
+    def _take(self, notice: Notice, environment: Mapping[str, str]) -> None:
+        from cronledger.ledger.notices import take
+
+        if self._stopping:
+            return
+        output = take(self._ledger, notice.run, notice.token)
+        del self._waiting[notice.run.id]
+        if output is not None and notice.job is not None:
+            self._tell(notice, notice.job, environment, output)
+
+    def _tell(self, notice: Notice, job: Job, environment: Mapping[str, str], output: str) -> None:
+        argv = job.notice(notice.run.state)
+        assert argv is not None
+        key = f"notice of {notice.run.id}"
+        self._telling[key] = notice
+        self._commands.start(
+            key,
+            argv,
+            job.cwd,
+            {**environment, **_described(notice.run)},
+            deadline=elapsed() + WITHIN,
+            window=timedelta(seconds=WITHIN),
+            limit="the longest that a notice may take",
+            stdin=output,
+        )
+
+    def ended(self, key: str, outcome: "Outcome") -> Trouble | None:
+        """A command ended that was started here: nothing to say, unless it failed."""
+        notice = self._telling.pop(key)
+        if outcome.reason is None:
+            return None
+        key = "on_failure" if notice.run.state == "failed" else "on_recovery"
+        return Trouble(f"{key} of {notice.run.job} failed: {outcome.reason}")
+
+    def give_up(self, why: object, patience: float) -> list[Trouble]:
+        """Take no more of those that could not be taken for `patience` seconds."""
+        given_up = [one for one, _ in self._waiting.values() if elapsed() - one.since >= patience]
+        for notice in given_up:
+            del self._waiting[notice.run.id]
+        return [Trouble(f"{why}; not told here: how {one.run.job} ended, run {one.run.id}") for one in given_up]
+
+
+def _described(run: Run) -> dict[str, str]:
+    """How a run ended, as variables; "" for what it does not have."""
+    described: dict[str, object] = {
+        "STATE": run.state,
+        "REASON": run.failure_reason,
+        "DURATION_MS": run.duration_ms,
+        "EXIT_CODE": run.exit_code,
+        "STARTED_AT": utc(run.started_at),
+        "FINISHED_AT": run.finished_at and utc(run.finished_at),
+    }
+    return {f"CRONLEDGER_{name}": "" if value is None else str(value) for name, value in described.items()}
