@@ -18,6 +18,7 @@ from cronledger.tick import Tick, not_claimed
 AHEAD = 2.0
 """Seconds before a minute at which all is made ready for it, so that at its start only the claims remain."""
 MINUTE = timedelta(minutes=1)
+FAR = 120.0
 
 Deployed = tuple[Schedule, Callable[[], Mapping[str, str]]]
 
@@ -68,12 +69,11 @@ class Work:
         return self._runner.signal_name is not None or elapsed() >= self._ends_at
 
     def _next_minute(self) -> datetime:
-        """The minute to tick: the present one, unless it was; then the one after it. The node's clock may jump."""
+        """The minute to tick: the present one, or if that was ticked, the one after the last."""
         now = self._wall()[0].replace(second=0, microsecond=0)
-        if self._last is None or self._last < now:
-            return now
-        # Set back by a little, it comes to a minute twice; set back by more, to minutes that the ledger knows.
-        return (self._last if self._last - now <= MINUTE else now) + MINUTE
+        # A clock that is set back by a little comes to a minute twice; by more, to minutes whose slots the ledger knows.
+        was_ticked = self._last is not None and now <= self._last <= now + MINUTE
+        return self._last + MINUTE if self._last and was_ticked else now
 
     def _is_now(self, minute: datetime) -> bool:
         """Whether the node's clock shows this minute: a process that was frozen takes up at the present one."""
@@ -85,8 +85,11 @@ class Work:
         return at + (instant - now).total_seconds()
 
     def _serve(self, minute: datetime, ahead: float = 0.0) -> Iterator[Event | Trouble]:
-        """See to what runs and to the later slots of the minute that goes on, until `ahead` seconds before `minute`."""
-        while not self._is_over and (left := self._moment_of(minute) - ahead - elapsed()) > 0:
+        """See to what runs and to the later slots of the minute that goes on, until `ahead` seconds before `minute`.
+
+        Not when the node's clock was set back so far that another minute comes first.
+        """
+        while not self._is_over and 0 < (left := self._moment_of(minute) - ahead - elapsed()) <= FAR:
             self._link.until = elapsed() + left + ahead
             next_at = self._tick.next_at if self._tick else math.inf
             until = min(elapsed() + left, next_at)
