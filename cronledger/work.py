@@ -71,9 +71,10 @@ class Work:
     def _next_minute(self) -> datetime:
         """The minute to tick: the present one, or if that was ticked, the one after the last."""
         now = self._wall()[0].replace(second=0, microsecond=0)
-        # A clock that is set back by a little comes to a minute twice; by more, to minutes whose slots the ledger knows.
-        was_ticked = self._last is not None and now <= self._last <= now + MINUTE
-        return self._last + MINUTE if self._last and was_ticked else now
+        # Set back by a little, the clock comes to a minute twice; by more, to minutes whose slots the ledger knows.
+        if self._last is not None and now <= self._last <= now + MINUTE:
+            return self._last + MINUTE
+        return now
 
     def _is_now(self, minute: datetime) -> bool:
         """Whether the node's clock shows this minute: a process that was frozen takes up at the present one."""
