@@ -34,10 +34,11 @@ def arguments(path: Path, database: Database, node: str, minute: str) -> list[st
     return ["--schedule", str(path), "--dsn", database.dsn, "--node", node, "--at", minute]
 
 
+@pytest.mark.parametrize(("by", "slots"), [(None, 60), ("mixed", 6)])
 def test_sixteen_nodes_race_for_every_slot(
-    database: Database, run: Run, tmp_path: Path, cron_environment: dict[str, str]
+    database: Database, run: Run, tmp_path: Path, cron_environment: dict[str, str], by: str | None, slots: int
 ) -> None:
-    """60 slots of 20 jobs, 16 processes at each: exactly one run each, nothing but events, PostgreSQL's log silent."""
+    """So many slots of 20 jobs, 16 processes at each: one run each, nothing but events, PostgreSQL's log silent."""
     jobs = "".join(
         f'[[job]]\nname = "job{n}"\ncron = "* * * * *"\ncommand = ["true"]\noverlap = true\n' for n in range(20)
     )
@@ -45,14 +46,14 @@ def test_sixteen_nodes_race_for_every_slot(
     assert run("install", "--schedule", str(path), "--dsn", database.dsn).returncode == 0
     log = database.server.log.read_text() if database.kind == "postgres" and database.server else ""
     nodes = [f"web{number}" for number in range(16)]
-    batches = [[arguments(path, database, node, minute) for node in nodes] for minute in minutes(60)]
-    ended = [tick for batch in run_batches(batches, cron_environment) for tick in batch]
+    batches = [[arguments(path, database, node, minute) for node in nodes] for minute in minutes(slots)]
+    ended = [tick for batch in run_batches(batches, cron_environment, by=by) for tick in batch]
     assert {(status, err) for status, _, err in ended} == {(0, "")}
     lines = [line for _, out, _ in ended for line in out.splitlines()]
-    assert len(lines) == 1200
+    assert len(lines) == 20 * slots
     assert all(re.fullmatch(r"\S+ ran job\d+ in \d+\.\ds", line) for line in lines)
     counts = database.sql("SELECT COUNT(*), COUNT(DISTINCT id), MIN(state), MAX(state) FROM cronledger_runs")
-    assert counts == [(1200, 1200, "completed", "completed")]
+    assert counts == [(20 * slots, 20 * slots, "completed", "completed")]
     if database.kind == "postgres" and database.server:
         assert "ERROR" not in database.server.log.read_text()[len(log) :]
 

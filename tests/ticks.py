@@ -6,7 +6,12 @@ Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the ba
 of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
 `"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
 `"second"`: of the minute, at which the ticks take the node's clock to be; it is put off by less than 30 s for that.
+<<<<<<< HEAD
 `"notice"`: seconds that replace the minute that a notice may take.
+=======
+
+CRONLEDGER_TEST_BY=work lets `cronledger work` do each of them, see worker.one_minute; "mixed" every other process.
+>>>>>>> a962a3f (Let work do the ticks of the race and fault tests, alone or mixed)
 """
 
 import contextlib
@@ -17,10 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+import worker
+
+BY = "CRONLEDGER_TEST_BY"
 Tick = list[str]
 Ended = tuple[int, str, str]
 
@@ -31,12 +39,13 @@ def run_batches(
     window: float | None = None,
     second: float | None = None,
     notice: float | None = None,
+    by: str | None = None,
 ) -> list[list[Ended]]:
     """The same, from a test: starts this file as a program with `env`."""
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps({"batches": batches, "window": window, "second": second, "notice": notice}),
-        env=env,
+        env=done_by(env, by),
         text=True,
         capture_output=True,
         check=True,
@@ -44,9 +53,15 @@ def run_batches(
     return [[(status, out, err) for status, out, err in batch] for batch in json.loads(done.stdout)]
 
 
+def done_by(env: Mapping[str, str], by: str | None) -> dict[str, str]:
+    """`env` for ticks that are done by "tick", by "work" or "mixed"; else as CRONLEDGER_TEST_BY of the tests says."""
+    return {**env, BY: by or os.environ.get(BY, "tick")}
+
+
 def main() -> None:
     asked = json.load(sys.stdin)
     import cronledger.cli.tick
+    import cronledger.cli.working
     import cronledger.flight
     import cronledger.ledger.mysql
     import cronledger.ledger.postgres
@@ -60,13 +75,13 @@ def main() -> None:
 
 
 def _shorten(window: timedelta) -> None:
-    from cronledger.cli import opening, tick
+    from cronledger.cli import opening, tick, working
 
     def load(path: str) -> object:
         schedule = opening.load_for_work(path)
         return replace(schedule, jobs=tuple(replace(job, stale_after=window) for job in schedule.jobs))
 
-    tick.load_for_work = load  # type: ignore[assignment]
+    tick.load_for_work = working.load_for_work = load  # type: ignore[assignment]
 
 
 def _at_once(batch: list[Tick], second: float | None) -> Iterator[Ended]:
@@ -92,7 +107,7 @@ def _fork(arguments: Tick, ready: int, go: int, second: float | None) -> tuple[i
     return pid, out, err
 
 
-def _tick(arguments: Tick, second: float | None) -> int:
+def _tick(arguments: Tick, second: float | None = None) -> int:
     from cronledger.cli.options import TICK, read_plainly
     from cronledger.cli.tick import tick
     from cronledger.clock import elapsed
@@ -100,6 +115,8 @@ def _tick(arguments: Tick, second: float | None) -> int:
     values = read_plainly(arguments, TICK)
     assert values is not None, arguments
     with contextlib.suppress(SystemExit):
+        if {"work": True, "mixed": os.getpid() % 2 == 0}.get(os.environ.get(BY, "tick")):
+            return worker.one_minute(values)
         return tick(values, _at_second(time.time(), second), elapsed())
     return 99
 

@@ -96,5 +96,26 @@ def main(clock: str, *arguments: str) -> int:
     return working.work(values)
 
 
+def one_minute(values: dict[str, str | bool]) -> int:
+    """`work` in place of a tick with these options: of the minute of --at, or the present one, and of no other."""
+    from cronledger import ledger
+    from cronledger.cli import working
+    from cronledger.clock import elapsed
+    from cronledger.work import Work
+
+    class Once(Work):
+        @property
+        def _is_over(self) -> bool:
+            return self._last is not None or super()._is_over
+
+    at = values.pop("at", "")
+    minute = datetime.fromisoformat(str(at)) if at else datetime.now(UTC)
+    shift = minute.replace(tzinfo=minute.tzinfo or UTC) - datetime.now(UTC)
+    working.wall = lambda: (datetime.now(UTC) + shift, elapsed())
+    working.Work = Once  # type: ignore[misc]
+    ledger.SKEW_LIMIT = timedelta.max
+    return working.work(values)
+
+
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
-PARTS = ("cli.options", "cli.tick", "flight", "ledger.mysql", "ledger.postgres", "ledger.sqlite")
+PARTS = ("cli.options", "cli.tick", "cli.working", "flight", "ledger.mysql", "ledger.postgres", "ledger.sqlite")
 IMPORTED = ("ticks", "encodings.idna", *(f"cronledger.{part}" for part in PARTS))
 
 

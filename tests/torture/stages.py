@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import machine
 from conftest import KINDS, Database
+from ticks import done_by
 
 from torture.conftest import Tally
 from torture.forks import Ended, Forks, Ticking
@@ -145,9 +146,11 @@ class Stage:
 class Stages:
     """Makes stages in a database with an installed ledger. Use as a context manager."""
 
-    def __init__(self, database: Database, folder: Path, env: Mapping[str, str], *prefix: str) -> None:
+    def __init__(
+        self, database: Database, folder: Path, env: Mapping[str, str], *prefix: str, by: str | None = None
+    ) -> None:
         self.database, self._folder, self._env = database, folder, dict(env)
-        self.forks = Forks(env, *prefix)
+        self.forks = Forks(done_by(env, by), *prefix)
         self._numbers = count(1)
 
     def __enter__(self) -> "Stages":
