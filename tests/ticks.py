@@ -6,12 +6,9 @@ Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the ba
 of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
 `"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
 `"second"`: of the minute, at which the ticks take the node's clock to be; it is put off by less than 30 s for that.
-<<<<<<< HEAD
 `"notice"`: seconds that replace the minute that a notice may take.
-=======
 
 CRONLEDGER_TEST_BY=work lets `cronledger work` do each of them, see worker.one_minute; "mixed" every other process.
->>>>>>> a962a3f (Let work do the ticks of the race and fault tests, alone or mixed)
 """
 
 import contextlib
