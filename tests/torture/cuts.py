@@ -94,7 +94,7 @@ def tells(stage: Stage, proxy: Proxy, strike: Strike) -> None:
     _once(stage, tick.wait(), "failed")
     assert (stage.tick("--node", "web2").out, stage.tick().out) == ("", ""), stage.said()
     assert (stage.folder / "told").read_text().split() == [run for _, run, _ in stage.started], stage.said()
-    assert not stage.rows("id", "notice IS NULL OR notice = 'owed'"), stage.said()
+    assert not stage.rows("id", "(notice IS NULL OR notice = 'owed')"), stage.said()
 
 
 def settles_unanswered(stages: Stages, tally: Tally) -> None:
