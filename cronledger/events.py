@@ -168,6 +168,27 @@ class StoodDown(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Crowded(Event):
+    """A job was due, but found no place until its minute ended: `running` runs went on, the node has `places`."""
+
+    running: int
+    places: int
+
+    name = "stood_down"
+    is_failure = False
+
+    def sentence(self, zone: tzinfo) -> str:
+        return f"stood down {self.job}: {self.because()}"
+
+    def because(self) -> str:
+        """What went on instead."""
+        return f"no place on {self.node}, {self.running} of max_running = {self.places} runs going"
+
+    def carried(self) -> dict[str, object]:
+        return {"reason": self.because(), "lock": None, "holder": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reaped(Event):
     """A dead run was marked failed: its window is over, or its tick is gone and nothing of it lives."""
 

@@ -62,6 +62,7 @@ class Flight:
         self._pause = 0.0
         self._again_at = 0.0
         self._stopping = False
+        self.settled = 0
 
     def __enter__(self) -> "Flight":
         self._commands.__enter__()
@@ -214,6 +215,7 @@ class Flight:
     def _settle(self, ending: _Ending) -> Event | Trouble | None:
         said = self._survivor(ending) if ending.outcome.survives else self._settled(ending)
         self._endings.remove(ending)
+        self.settled += 1
         return said
 
     def _survivor(self, ending: _Ending) -> Trouble:

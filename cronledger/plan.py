@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from cronledger.command import missing
-from cronledger.events import StoodDown, local, utc
+from cronledger.events import Crowded, StoodDown, local, utc
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
@@ -81,6 +81,10 @@ def _of_slot(
     if holder := next((other for other in held if other.bars(run)), None):
         down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
         return "stand down", down.because(schedule.zone)
+    running, most = sum(other.node == ledger.node for other in held), schedule.max_running
+    if most and running >= most:
+        full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most)
+        return "wait", f"{full.because()}; it is left to the other nodes, and tried again while its minute lasts"
     held.append(run)
     at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))
     return "run", f"due at {at}, its slot is free and nothing bars it"

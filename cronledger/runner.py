@@ -49,6 +49,11 @@ class Runner:
         """Whether this process knows nothing of a run that the ledger has as its own."""
         return self._flight is None or not self._flight.knows(run_id)
 
+    @property
+    def settled(self) -> int:
+        """How many runs have been recorded as over here."""
+        return 0 if self._flight is None else self._flight.settled
+
     def flight(self) -> "Flight":
         """What runs here; made, and its modules loaded, when the first run starts."""
         if self._flight is None:

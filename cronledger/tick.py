@@ -1,23 +1,28 @@
 """The story of one tick: reap the dead, find what is due, claim it, run it, settle it, tell of it."""
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
-from cronledger.events import Event, Reaped, StoodDown, Trouble
+from cronledger.events import Crowded, Event, Reaped, StoodDown, Trouble
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
-from cronledger.ledger import Barred, Claim, Claimed, Run
+from cronledger.ledger import Barred, Claim, Claimed, NoPlace, Run
+from cronledger.ledger.look import run_of_slot
+from cronledger.ledger.places import Places
 from cronledger.notices import owed, owes
 from cronledger.runner import Runner
 from cronledger.schedule import Slot
+from cronledger.turns import Turns
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+MINUTE = 60.0
+LAST = 1.0
+"""Seconds before the end of its minute at which a slot that found no place is given up."""
 PLACE_WITHIN = 30.0
 """Seconds to wait for a descriptor or a process when no run of this tick is in flight that could give one back."""
 
@@ -34,7 +39,7 @@ class Tick:
         self,
         runner: Runner,
         environment: Callable[[], Mapping[str, str]],
-        slots: Iterable[Slot],
+        slots: Sequence[Slot],
         *,
         moment_of: "Callable[[datetime], float]",
         asked: bool = False,
@@ -43,46 +48,52 @@ class Tick:
         self._runner = runner
         self._ledger = runner.ledger
         self._environment = environment
-        self._waiting = [(moment_of(slot.due_at), slot) for slot in slots]
-        self._due: deque[Slot] = deque()
+        minutes = [slot.due_at.replace(second=0, microsecond=0) for slot in slots]
+        until = elapsed() + MINUTE if asked else max((moment_of(one) + MINUTE for one in minutes), default=ends_at)
+        due = [(moment_of(slot.due_at), slot) for slot in slots]
+        self._turns = Turns(self._ledger, due, until=min(until, ends_at) - LAST)
+        self._places: Places | None = None
+        self._crowded_at: int | None = None
         self._asked = asked
         self._ends_at = ends_at
 
     def events(self) -> Iterator[Event | Trouble]:
         """What is worth a line, as it happens, until nothing is to come and nothing in flight."""
         yield from self.begin()
-        while self._runner.is_busy or (self._waiting and not self._runner.signal_name):
+        while self._runner.is_busy or (self._turns and not self._runner.signal_name):
             yield from self._runner.flight().events(min(1.0, self.next_at - elapsed()))
             yield from self.go_on()
+        yield from self.end(f"ended by {self._runner.signal_name}")
 
     def begin(self) -> Iterator[Event | Trouble]:
         """Reap the dead, claim what is due, and tell of what is over, wherever it ran."""
-        for run in self._ledger.running():
+        running = self._ledger.running()
+        for run in running:
             yield from self._reap(run)
+        if most := self._runner.schedule.max_running:
+            self._places = Places(self._ledger, most, running)
         yield from self.go_on()
         yield from self._tell()
 
     def go_on(self) -> Iterator[Event | Trouble]:
         """Claim what has become due, and tell of what is over here."""
-        while slot := self._next():
+        if self._crowded_at not in (None, self._runner.settled):
+            self._turns.hasten()
+            self._crowded_at = None
+        while slot := self._turns.next():
             yield from self._claim(slot)
         if self._runner.owes_notices():
             yield from self._tell()
 
+    def end(self, why: str) -> Iterator[Trouble]:
+        """Name what was due and left to the other nodes, and will not be tried again here."""
+        if left := self._turns.left:
+            yield Trouble(not_claimed(why, left))
+
     @property
     def next_at(self) -> float:
-        """When the next slot is due, as a moment of `elapsed()`; infinity when none is left."""
-        return min((moment for moment, _ in self._waiting), default=math.inf)
-
-    def _next(self) -> Slot | None:
-        """A slot that is due; of an interval job that is late the last one only."""
-        if not self._due:
-            now = elapsed()
-            due = [slot for moment, slot in self._waiting if moment <= now]
-            self._waiting = [entry for entry in self._waiting if entry[0] > now]
-            last = {slot.job.name: slot for slot in due}
-            self._due.extend(slot for slot in due if slot is last[slot.job.name])
-        return self._due.popleft() if self._due else None
+        """When the next slot is to be tried, as a moment of `elapsed()`; infinity when none is left."""
+        return self._turns.next_at
 
     def _reap(self, run: Run) -> Iterator[Event | Trouble]:
         whose = f"run {run.id} of {run.job} on {run.node}"
@@ -112,14 +123,7 @@ class Tick:
         except LedgerBusy as error:
             yield Trouble(f"{error}; not claimed here: {slot.job.name}")
         except CronledgerError as error:
-            yield Trouble(f"{error}; not claimed here: {', '.join(self._given_up(slot))}")
-
-    def _given_up(self, slot: Slot) -> list[str]:
-        """The names of what will not be claimed, `slot` first; each once."""
-        given_up = [slot, *self._due, *(waiting for _, waiting in self._waiting)]
-        self._due.clear()
-        self._waiting.clear()
-        return list(dict.fromkeys(one.job.name for one in given_up))
+            yield Trouble(not_claimed(str(error), [slot, *self._turns.give_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
@@ -144,6 +148,8 @@ class Tick:
                 flight.start(run, job, environment)
             case Barred(holder):
                 yield from self._stand_down(slot, run, holder)
+            case NoPlace():
+                yield from self._leave(slot, run)
         flight.collect(0)
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
@@ -155,19 +161,31 @@ class Tick:
 
     def _claimed(self, run: Run) -> Claim:
         try:
-            return self._ledger.claim(run)
+            return self._places.claim(run) if self._places else self._ledger.claim(run)
         except LedgerError:
             self._runner.flight().doubt(run)
             raise
 
     def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event]:
-        """Said once for each slot, or to who asked; of an interval job to nobody else."""
-        job = slot.job
-        if isinstance(job.timing, Every) and not self._asked:
-            return
-        if self._ledger.stand_down(run) or self._asked:
+        if self._is_to_say(slot, run):
             at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
-            yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)
+            yield StoodDown(at=at, job=run.job, due_at=run.due_at, node=node, holder=held, lock=run.held_lock)
+
+    def _is_to_say(self, slot: Slot, run: Run) -> bool:
+        """Once for each slot, and to who asked; of an interval job to nobody else."""
+        if isinstance(slot.job.timing, Every) and not self._asked:
+            return False
+        return self._ledger.stand_down(run) or self._asked
+
+    def _leave(self, slot: Slot, run: Run) -> Iterator[Event]:
+        """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts."""
+        assert self._places is not None
+        self._crowded_at = self._runner.settled
+        if self._turns.leave(slot) or run_of_slot(self._ledger, run):
+            return
+        if self._is_to_say(slot, run):
+            at, node, here = self._ledger.clock.now(), self._ledger.node, self._places
+            yield Crowded(at=at, job=run.job, due_at=run.due_at, node=node, running=here.running, places=here.most)
 
     def _tell(self) -> Iterator[Trouble]:
         """Take the notices that are owed; those that cannot be had now stay owed, and the next tick looks again."""

@@ -60,6 +60,7 @@ class Work:
     def drain(self) -> Iterator[Event | Trouble]:
         """The same from then on: until nothing is in flight any more."""
         self._link.until = math.inf
+        yield from self._tick.end(f"ended by {self._runner.signal_name or '--max-runtime'}") if self._tick else ()
         while self._runner.is_busy:
             yield from self._flight.events()
             self._flight.bury()

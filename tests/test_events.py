@@ -6,7 +6,20 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cronledger.events import Failed, Holder, Ran, Reaped, StoodDown, duration, harmless, local, one_line, tail, utc
+from cronledger.events import (
+    Crowded,
+    Failed,
+    Holder,
+    Ran,
+    Reaped,
+    StoodDown,
+    duration,
+    harmless,
+    local,
+    one_line,
+    tail,
+    utc,
+)
 
 PARIS = ZoneInfo("Europe/Paris")
 
@@ -61,6 +74,10 @@ LINES = [
             lock="mail",
         ),
         "2026-11-30T03:10:00+01:00 stood down inbox:poll: manual run of 03:02:17 still going on web2 for 7m43s",
+    ),
+    (
+        Crowded(**where("2026-11-30T03:11:00", "loads:eu"), running=8, places=8),  # type: ignore[arg-type]
+        "2026-11-30T03:11:00+01:00 stood down loads:eu: no place on web1, 8 of max_running = 8 runs going",
     ),
     (
         Reaped(

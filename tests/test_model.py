@@ -48,7 +48,7 @@ def test_histories_of_nodes_that_die_and_answers_that_get_lost() -> None:
     assert started > 700
 
 
-@pytest.mark.parametrize("mutex", [name for name, _ in schema.RUNS.mutexes if not name.endswith("_place")])
+@pytest.mark.parametrize("mutex", [name for name, _ in schema.RUNS.mutexes])
 def test_a_lost_mutex_is_found(mutex: str) -> None:
     """Without any one of the unique indexes some history runs something twice."""
     with pytest.raises(Violation):

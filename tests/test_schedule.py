@@ -95,6 +95,9 @@ TYPES = {
     'namespace = "a b"': '1: namespace: "a b" is not a name; write ASCII letters, digits and . _ : / -, at most 128, '
     "starting with a letter or digit",
     'env_file = ""': "1: env_file: is empty; write something, or leave the key out",
+    "max_running = 0": "1: max_running: is less than 1; write 1 or more, or leave the key out",
+    "max_running = true": "1: max_running: is a boolean; write a whole number, without quotes",
+    "max_running = '8'": "1: max_running: is a string; write a whole number, without quotes",
     "ledger = 1": "1: ledger: is a number; write a table",
     "ledger = { keep = 90 }": '1: ledger.keep: is a number; write "90d"',
     "ledger = { keep = '23h' }": '1: ledger.keep: "23h" is shorter than a day; write at least "1d"',

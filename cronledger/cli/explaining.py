@@ -92,6 +92,7 @@ class _Explained:
             namespace="",
             has_namespace=True,
             env_file=None,
+            max_running=None,
             dsn=None,
             jobs=(job,),
         )

@@ -28,7 +28,7 @@ from cronledger.schedule import Schedule, load
 LOOKS = 60.0
 """Seconds for all looks together, once the ledger has answered: `list` takes one for each job."""
 
-_KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start")]
+_KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start", "place")]
 
 
 def history(

@@ -7,7 +7,7 @@ from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Dialect
 from cronledger.ledger.dsn import Dsn
 from cronledger.ledger.link import ATTEMPT, BUDGET, Link
-from cronledger.ledger.run import Barred, Claim, Claimed, ClaimedElsewhere, Run
+from cronledger.ledger.run import Barred, Claim, Claimed, ClaimedElsewhere, NoPlace, Run
 from cronledger.ledger.runs import Ledger
 from cronledger.ledger.schema import check
 from cronledger.masking import Mask
@@ -18,6 +18,7 @@ __all__ = [
     "Claimed",
     "ClaimedElsewhere",
     "Ledger",
+    "NoPlace",
     "Run",
     "checked_clock",
     "open_ledger",

@@ -1,7 +1,7 @@
 """Looks at runs that are over or not, by people and their scripts; and prune."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from cronledger.errors import CronledgerError
@@ -11,6 +11,8 @@ from cronledger.ledger.runs import COLUMNS, Ledger
 
 BATCH = 1000
 _SHORTEST = 4
+RECENTLY = timedelta(seconds=150)
+"""A minute, and how far apart the clocks of two nodes may be."""
 
 _LAST = (
     f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND job = %(job)s"
@@ -24,6 +26,10 @@ _OUTPUT = f"SELECT {COLUMNS}, output FROM cronledger_runs WHERE id = %(id)s"
 _SLOT = (
     f"SELECT {COLUMNS} FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND due_at = %(due_at)s"
+)
+_TAKEN = (
+    "SELECT job, scope_node, due_at FROM cronledger_runs"
+    " WHERE namespace = %(namespace)s AND started_at >= %(started_after)s"
 )
 _STOOD_DOWN = (
     "SELECT job, scope_node, stood_down_at FROM cronledger_jobs"
@@ -55,6 +61,14 @@ def stood_down(ledger: Ledger) -> dict[str, LastDown]:
     rows = ledger.link.send(_STOOD_DOWN, {"namespace": ledger.namespace}).rows
     instant = ledger.link.dialect.instant
     return {str(row["job"]): LastDown(instant(row["stood_down_at"]), str(row["scope_node"])) for row in rows}
+
+
+def slots_taken(ledger: Ledger) -> set[tuple[str, str, datetime]]:
+    """Job, scope_node and due_at of the runs that began in the last minutes: of this minute's slots, all taken ones."""
+    values: dict[str, Value] = {"namespace": ledger.namespace, "started_after": ledger.clock.now() - RECENTLY}
+    rows = ledger.link.send(_TAKEN, values).rows
+    instant = ledger.link.dialect.instant
+    return {(str(row["job"]), str(row["scope_node"]), instant(row["due_at"])) for row in rows}
 
 
 def run_of_slot(ledger: Ledger, run: Run) -> Run | None:

@@ -37,6 +37,7 @@ class Run:
     token: str
     created_at: datetime
     updated_at: datetime
+    place: int | None = None
 
     @property
     def window(self) -> timedelta:
@@ -83,7 +84,12 @@ class Barred:
     run: Run
 
 
-Claim = Claimed | ClaimedElsewhere | Barred
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """The slot is free and nothing bars it, but another run of this node holds the place that was asked for, or all."""
+
+
+Claim = Claimed | ClaimedElsewhere | Barred | NoPlace
 
 
 def new_token() -> str:

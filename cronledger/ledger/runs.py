@@ -9,7 +9,7 @@ from cronledger.clock import Clock
 from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
 from cronledger.ledger.link import Link, Sent
-from cronledger.ledger.run import MARGIN, Barred, Claim, Claimed, ClaimedElsewhere, Run, new_token, uuid7
+from cronledger.ledger.run import MARGIN, Barred, Claim, Claimed, ClaimedElsewhere, NoPlace, Run, new_token, uuid7
 
 SETTLE_WITHIN = 5.0
 _LOOKS = 5
@@ -19,7 +19,7 @@ COLUMNS = ", ".join(field.name for field in fields(Run) if field.name != "output
 
 _CLAIMED = (
     *("id", "namespace", "job", "scope_node", "due_at", "state", "active_job", "held_lock", "cause", "node", "owner"),
-    *("started_at", "expires_at", "token", "created_at", "updated_at"),
+    *("started_at", "expires_at", "token", "created_at", "updated_at", "place"),
 )
 _INSERT = (
     f"INSERT INTO cronledger_runs ({', '.join(_CLAIMED)}) VALUES ({', '.join(f'%({name})s' for name in _CLAIMED)})"
@@ -34,13 +34,18 @@ _LOOK = " UNION ALL ".join(
         "namespace = %(namespace)s AND held_lock = %(held_lock)s",
     )
 )
+_LOOK_PLACE = (
+    f" UNION ALL SELECT {COLUMNS} FROM cronledger_runs"
+    " WHERE namespace = %(namespace)s AND node = %(node)s AND place = %(place)s"
+)
 _RUNNING = f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND state = 'running'"
 _PID = (
     "UPDATE cronledger_runs SET pid = %(pid)s, pid_start = %(pid_start)s, updated_at = %(now)s"
     " WHERE id = %(id)s AND state = 'running'"
 )
 _END = (
-    "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, finished_at = %(finished_at)s,"
+    "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, place = NULL,"
+    " finished_at = %(finished_at)s,"
     " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s,"
     " output = %(output)s, pid = %(pid)s, notice = %(notice)s, token = %(token)s, updated_at = %(finished_at)s"
     " WHERE id = %(id)s AND state = 'running'"
@@ -124,7 +129,7 @@ class Ledger:
         )
 
     def claim(self, run: Run) -> Claim:
-        """Take the slot of `run`, a draft: one INSERT, fenced by the three unique indexes at once.
+        """Take the slot of `run`, a draft: one INSERT, fenced by all unique indexes at once.
 
         Raises LedgerError when it cannot be decided; the row may then be there, or come to be there.
         """
@@ -146,12 +151,15 @@ class Ledger:
             return False
 
     def _look(self, run: Run, values: Mapping[str, Value]) -> Claim | None:
-        found = [self.read(row) for row in self.link.send(_LOOK, values).rows]
+        look = _LOOK + ("" if run.place is None else _LOOK_PLACE)
+        found = [self.read(row) for row in self.link.send(look, values).rows]
         if any(other.id == run.id and other.state == "running" for other in found):
             return Claimed()
         if any((other.scoped, other.due_at) == (run.scoped, run.due_at) for other in found):
             return ClaimedElsewhere()
-        return Barred(min(found, key=lambda other: other.scoped != run.scoped)) if found else None
+        if barring := [other for other in found if other.bars(run)]:
+            return Barred(min(barring, key=lambda other: other.scoped != run.scoped))
+        return NoPlace() if found else None
 
     def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None:
         """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat)."""

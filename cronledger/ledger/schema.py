@@ -14,6 +14,10 @@ OLDEST_VERSION = 1
 """The oldest schema whose programs may still tick on this one."""
 
 
+PLACE = "cronledger_runs_place"
+"""The mutex that is about max_running only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table: columns as name, type (a field of Types) and constraint; mutexes and indexes as name and columns."""
@@ -60,7 +64,7 @@ RUNS = Table(
         ("cronledger_runs_slot", "namespace,job,scope_node,due_at"),
         ("cronledger_runs_active", "namespace,scope_node,active_job"),
         ("cronledger_runs_lock", "namespace,held_lock"),
-        ("cronledger_runs_place", "namespace,node,place"),
+        (PLACE, "namespace,node,place"),
     ),
     indexes=(
         ("cronledger_runs_expiry", "namespace,state,expires_at"),
@@ -119,7 +123,9 @@ def check(link: Link) -> None:
         )
     if missing := _missing_mutexes(link, RUNS, beside=_EVERY_COLUMN):
         named = ", ".join(f"{name} ({columns})" for name, columns in missing)
-        raise lacking(f"the ledger has lost a mutex, the unique index {named}: without it jobs could run twice")
+        only_place = {name for name, _ in missing} == {PLACE}
+        could = "more jobs could run at once than max_running" if only_place else "jobs could run twice"
+        raise lacking(f"the ledger has lost a mutex, the unique index {named}: without it {could}")
 
 
 def _missing_mutexes(link: Link, table: Table, beside: str = "") -> list[tuple[str, str]]:

@@ -47,6 +47,7 @@ _TOP_KEYS: dict[str, Reader] = {
     "timezone": values.timezone,
     "namespace": values.name,
     "env_file": values.some_text,
+    "max_running": values.count,
     "ledger": values.table,
     "defaults": values.table,
     "job": values.array,
@@ -135,6 +136,7 @@ class Schedule:
     namespace: str
     has_namespace: bool
     env_file: str | None
+    max_running: int | None
     dsn: str | None = field(repr=False)
     jobs: tuple[Job, ...]
     keep: timedelta | None = None
@@ -203,6 +205,7 @@ def load(path: str | os.PathLike[str]) -> Schedule:
         namespace=top.get("namespace", "default"),
         has_namespace="namespace" in top,
         env_file=absolute(top["env_file"], os.path.dirname(where)) if "env_file" in top else None,
+        max_running=top.get("max_running"),
         dsn=ledger.get("dsn"),
         keep=ledger.get("keep"),
         jobs=tuple(jobs),

@@ -92,6 +92,14 @@ def boolean(value: Any) -> bool:
     return value
 
 
+def count(value: Any) -> int:
+    if type(value) is not int:
+        raise Refused(f"is {described(value)}", "write a whole number, without quotes")
+    if value < 1:
+        raise Refused("is less than 1", "write 1 or more, or leave the key out")
+    return value
+
+
 def table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused(f"is {described(value)}", "write a table")

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from cronledger.clock import Clock
-from cronledger.events import Failed, Ran, Reaped, StoodDown, Trouble
+from cronledger.events import Crowded, Failed, Ran, Reaped, StoodDown, Trouble
 from cronledger.ledger import Ledger, schema
 from cronledger.ledger.link import Link
 from cronledger.ledger.sqlite import Sqlite
@@ -62,7 +62,7 @@ def empty(without: str = "") -> bytes:
 def made_up() -> Iterator[None]:
     """Commands, /proc and time are the world's; nothing waits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("clock", "flight", "tick"):
+        for module in ("clock", "flight", "tick", "turns"):
             patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
@@ -125,9 +125,10 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         slots = [Slot(_job(*job), ZERO + slot * MINUTE) for job in jobs]
-        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml")
+        path = "/srv/app/schedule.toml"
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path=path, jobs=(), max_running=world.places)
         with Runner(schedule, ledger, expected=1) as runner:  # type: ignore[arg-type]
-            for event in Tick(runner, dict, slots, moment_of=lambda _: 0.0).events():
+            for event in Tick(runner, dict, slots, moment_of=lambda _: -60.0).events():
                 world.said.append(event)
 
     return act
@@ -148,12 +149,17 @@ def _job(name: str, lock: str, overlap: str) -> Any:
     )
 
 
-def history(choose: Choose, ledger: bytes, ticks: list[Plan], *, faults: int = 0, orphans: Jobs = ()) -> World:
-    """One history of these ticks, to its end, with what a dead tick left of `orphans`. Raises Violation."""
+def history(
+    choose: Choose, ledger: bytes, ticks: list[Plan], *, faults: int = 0, orphans: Jobs = (), places: int = 0
+) -> World:
+    """One history of these ticks, to its end, with what a dead tick left of `orphans`. Raises Violation.
+
+    `places`: what max_running is on each node; a slot that finds none is given up at once, for its minute is over.
+    """
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.deserialize(ledger)
     audit = Audit(connection)
-    world = World(choose, 0, connection, audit=audit)
+    world = World(choose, 0, connection, audit=audit, places=places)
     try:
         if orphans:
             _orphan(world, orphans)
@@ -206,7 +212,7 @@ def _check(world: World, audit: Audit, ticks: list[Plan]) -> None:
 
 def _check_stood_down(world: World, ticks: list[Plan]) -> None:
     """At most once for each slot; what was due was run or stood down from, then or later."""
-    said = Counter((event.job, event.due_at) for event in world.said if isinstance(event, StoodDown))
+    said = Counter((event.job, event.due_at) for event in world.said if isinstance(event, StoodDown | Crowded))
     if said and max(said.values()) > 1:
         raise Violation(f"a stand-down was said more than once: {said}")
     ran = world.connection.execute("SELECT job, due_at FROM cronledger_runs WHERE namespace = 'app'").fetchall()
@@ -248,7 +254,8 @@ def every(run: Any) -> int:
 def histories(seeds: Iterable[int], ledger: bytes = b"") -> int:
     """A history of each seed, of two to four ticks and up to four faults; how many commands started.
 
-    In each second one a dead tick has left commands alive. Raises Violation.
+    In each second one a dead tick has left commands alive. A node has one place, or two, or as many as it likes.
+    Raises Violation.
     """
     ledger = ledger or empty()
     started = 0
@@ -258,5 +265,5 @@ def histories(seeds: Iterable[int], ledger: bytes = b"") -> int:
         orphans = (JOBS[2], JOBS[3])[: 1 + choose(2)] if seed % 2 else ()
         ticks = [("web1", 1, ())] * 2 if orphans else []
         ticks += [(f"web{1 + choose(2)}", choose(2), jobs) for _ in range(choose(2) if orphans else 2 + choose(3))]
-        started += len(history(choose, ledger, ticks, faults=choose(5), orphans=orphans).commands)
+        started += len(history(choose, ledger, ticks, faults=choose(5), orphans=orphans, places=seed % 3).commands)
     return started

@@ -85,13 +85,14 @@ class Command:
     lock: str | None
     overlap: bool
     owner: str
+    node: str
     ends_at: float
     alive: bool = True
 
 
 @dataclass(slots=True)
 class World:
-    """`choose(n)` is asked for each step; `events` is what the ticks said."""
+    """`choose(n)` is asked for each step; `said` is what the ticks said; `places`: max_running, 0 without."""
 
     choose: Choose
     faults: int
@@ -105,6 +106,7 @@ class World:
     back: Any = field(default_factory=lambda: _taken())
     error: BaseException | None = None
     audit: Callable[["World"], None] = lambda _: None
+    places: int = 0
 
     def fault(self) -> bool:
         """Whether to break something here, while there is something left to break."""
@@ -247,7 +249,11 @@ class Commands:
             same_job = other.job == job and not overlap
             if other.alive and (same_job or (lock and other.lock == lock)):
                 raise Violation(f"{job} is started while {other.job} is alive")
-        self._world.commands[key] = self._watched[key] = Command(key, job, lock, overlap, here.actor.owner, deadline)
+        beside = [one for one in self._world.commands.values() if one.alive and one.node == here.actor.node]
+        if self._world.places and len(beside) >= self._world.places:
+            raise Violation(f"{job} is started beside {len(beside)} others of its node")
+        command = Command(key, job, lock, overlap, here.actor.owner, here.actor.node, deadline)
+        self._world.commands[key] = self._watched[key] = command
         return 1000 + len(self._world.commands)
 
     def start_of(self, key: str) -> int | None:

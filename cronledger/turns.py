@@ -1,0 +1,95 @@
+"""Whose turn a slot is: when a tick tries each of its slots, and for how long it leaves one to the other nodes."""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+from cronledger.clock import elapsed
+from cronledger.errors import LedgerError
+from cronledger.ledger import Ledger
+from cronledger.ledger.look import slots_taken
+from cronledger.schedule import Slot
+
+AGAIN = 1.0
+"""Seconds after which a slot that found no place on this node is tried again."""
+
+_Entry = tuple[float, Slot]
+"""A slot, and the moment of `elapsed()` at which it is to be tried."""
+
+
+class Turns:
+    """The slots of a tick, each with the moment of `elapsed()` at which it is due.
+
+    One is waiting until it is due, or due, or left to the other nodes for a while, though not after `until`.
+    """
+
+    def __init__(self, ledger: Ledger, slots: Iterable[_Entry], *, until: float) -> None:
+        self._ledger = ledger
+        self._waiting = list(slots)
+        self._due: deque[Slot] = deque()
+        self._left: list[_Entry] = []
+        self._until = until
+
+    def __bool__(self) -> bool:
+        """Whether there is any that was not tried, or is to be tried again."""
+        return bool(self._waiting or self._due or self._left)
+
+    @property
+    def next_at(self) -> float:
+        """When the next slot is to be tried, as a moment of `elapsed()`; infinity when there is none."""
+        return min((moment for moment, _ in (*self._waiting, *self._left)), default=math.inf)
+
+    @property
+    def left(self) -> list[Slot]:
+        """What is left to the other nodes."""
+        return [slot for _, slot in self._left]
+
+    def next(self) -> Slot | None:
+        """A slot to try now; of an interval job that is late the last one only."""
+        if not self._due:
+            now = elapsed()
+            self._waiting, waited = _parted(self._waiting, now)
+            self._left, left = _parted(self._left, now)
+            due = sorted([*self._not_taken(left), *waited], key=lambda slot: slot.due_at)
+            last = {slot.job.name: slot for slot in due}
+            self._due.extend(slot for slot in due if slot is last[slot.job.name])
+        return self._due.popleft() if self._due else None
+
+    def _not_taken(self, left: list[Slot]) -> list[Slot]:
+        """What the other nodes did not take. Only a look, which spares the claims that would find it out."""
+        with suppress(LedgerError):
+            taken = slots_taken(self._ledger) if left else set()
+            return [slot for slot in left if self._as_taken(slot) not in taken]
+        return left
+
+    def _as_taken(self, slot: Slot) -> tuple[str, str, datetime]:
+        return slot.job.name, self._ledger.scope_node(slot.job.scope), slot.due_at
+
+    def leave(self, slot: Slot) -> bool:
+        """Leave `slot`, and all that is due, to the other nodes for a while. False: its minute is over."""
+        now = elapsed()
+        if now >= self._until:
+            return False
+        again = min(now + AGAIN, self._until)
+        self._left += [(again, one) for one in (slot, *self._due)]
+        self._due.clear()
+        return True
+
+    def hasten(self) -> None:
+        """What was left to the other nodes is to be tried now."""
+        self._left = [(-math.inf, slot) for _, slot in self._left]
+
+    def give_up(self) -> list[Slot]:
+        """All that is left; nothing of it will be tried."""
+        given_up = [*self._due, *(slot for _, slot in (*self._left, *self._waiting))]
+        self._due.clear()
+        self._left.clear()
+        self._waiting.clear()
+        return given_up
+
+
+def _parted(entries: list[_Entry], now: float) -> tuple[list[_Entry], list[Slot]]:
+    """The entries whose moment is still to come, and the slots of the others."""
+    return [entry for entry in entries if entry[0] > now], [slot for moment, slot in entries if moment <= now]
