@@ -1,16 +1,18 @@
-"""The story of one tick: reap the dead, find what is due, claim it, run it, settle it, tell of it."""
+"""The story of one tick: reap the dead, find what is due, claim it unless paused, run it, settle it, tell of it."""
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from cronledger import pauses
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Event, Reaped, StoodDown, Trouble
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, Run
+from cronledger.ledger.jobs import Remembered, remembered
 from cronledger.notices import owed, owes
 from cronledger.runner import Runner
 from cronledger.schedule import Slot
@@ -45,6 +47,7 @@ class Tick:
         self._environment = environment
         self._waiting = [(moment_of(slot.due_at), slot) for slot in slots]
         self._due: deque[Slot] = deque()
+        self._paused: list[Remembered] | None = None
         self._asked = asked
         self._ends_at = ends_at
 
@@ -56,11 +59,12 @@ class Tick:
             yield from self.go_on()
 
     def begin(self) -> Iterator[Event | Trouble]:
-        """Reap the dead, claim what is due, and tell of what is over, wherever it ran."""
+        """Reap the dead, claim what is due, tell of what is over, wherever it ran, and of pauses that last."""
         for run in self._ledger.running():
             yield from self._reap(run)
         yield from self.go_on()
         yield from self._tell()
+        yield from self._remind()
 
     def go_on(self) -> Iterator[Event | Trouble]:
         """Claim what has become due, and tell of what is over here."""
@@ -82,6 +86,7 @@ class Tick:
             self._waiting = [entry for entry in self._waiting if entry[0] > now]
             last = {slot.job.name: slot for slot in due}
             self._due.extend(slot for slot in due if slot is last[slot.job.name])
+            self._paused = None if due else self._paused
         return self._due.popleft() if self._due else None
 
     def _reap(self, run: Run) -> Iterator[Event | Trouble]:
@@ -122,6 +127,9 @@ class Tick:
         return list(dict.fromkeys(one.job.name for one in given_up))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
+        if barring := pauses.barring(self._pauses(), slot.job.name, self._ledger.node):
+            yield from self._pass_over(slot, barring)
+            return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
             yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
@@ -145,6 +153,25 @@ class Tick:
             case Barred(holder):
                 yield from self._stand_down(slot, run, holder)
         flight.collect(0)
+
+    def _pauses(self) -> list[Remembered]:
+        """What is paused, looked up once for all slots that become due together."""
+        if self._paused is None:
+            self._paused = pauses.active(remembered(self._ledger), self._ledger.clock.now())
+        return self._paused
+
+    def _pass_over(self, slot: Slot, barring: Remembered) -> Iterator[Trouble]:
+        """A pause is silent, but to who asked for this minute."""
+        if self._asked:
+            why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
+            yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
+
+    def _remind(self) -> Iterator[Event | Trouble]:
+        try:
+            if not self._runner.signal_name:
+                yield from pauses.remind(self._ledger, self._runner.schedule, self._pauses())
+        except LedgerError as error:
+            yield Trouble(f"{error}; whether something has been paused for a day is left to the next tick")
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
         flight, begun = self._runner.flight(), elapsed()

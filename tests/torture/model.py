@@ -125,7 +125,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         slots = [Slot(_job(*job), ZERO + slot * MINUTE) for job in jobs]
-        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml")
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml", jobs=())
         with Runner(schedule, ledger, expected=1) as runner:  # type: ignore[arg-type]
             for event in Tick(runner, dict, slots, moment_of=lambda _: 0.0).events():
                 world.said.append(event)
