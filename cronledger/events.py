@@ -58,11 +58,11 @@ def local(instant: datetime, zone: tzinfo, beside: datetime, seconds: bool = Fal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing worth one line: when it was seen, of which slot, by which node."""
+    """One thing worth one line: when it was seen, of which slot (None: of none), by which node."""
 
     at: datetime
     job: str
-    due_at: datetime
+    due_at: datetime | None
     node: str
     run_id: str | None = None
 
@@ -79,7 +79,7 @@ class Event:
 
     def record(self) -> dict[str, object]:
         """The same for `--json`."""
-        named = {"at": utc(self.at), "event": self.name, "job": self.job, "due_at": utc(self.due_at)}
+        named = {"at": utc(self.at), "event": self.name, "job": self.job, "due_at": self.due_at and utc(self.due_at)}
         return named | {"node": self.node, "run_id": self.run_id} | self.carried()
 
     def carried(self) -> dict[str, object]:
@@ -207,10 +207,42 @@ class Reaped(Event):
         return {"reason": self.why, "started_at": utc(self.holder.started_at), "run_node": self.holder.node}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(Event):
+    """A pause of a job, of all jobs (`job` is "") or, with a `scope_node`, of that node's ticks: said once a day."""
+
+    scope_node: str
+    paused_at: datetime
+    resumes_at: datetime | None
+    paused_by: str
+    reason: str | None
+
+    name = "paused"
+    is_failure = True
+
+    def sentence(self, zone: tzinfo) -> str:
+        done = f"drained {self.scope_node}" if self.scope_node else f"paused {self.job or 'all jobs'}"
+        return f"{done} {self._since(zone)}"
+
+    def because(self, zone: tzinfo) -> str:
+        """The same, as the reason for which a job is not claimed."""
+        done = f"{self.scope_node} is drained" if self.scope_node else "paused" if self.job else "all jobs are paused"
+        return f"{done} {self._since(zone)}"
+
+    def _since(self, zone: tzinfo) -> str:
+        until = f" until {local(self.resumes_at, zone, self.at)}" if self.resumes_at else ""
+        reason = f": {one_line(self.reason)}" if self.reason else ""
+        return f"by {self.paused_by} since {local(self.paused_at, zone, self.at)}{until}{reason}"
+
+    def carried(self) -> dict[str, object]:
+        until = self.resumes_at and utc(self.resumes_at)
+        named: dict[str, object] = {"scope_node": self.scope_node, "paused_at": utc(self.paused_at)}
+        return named | {"resumes_at": until, "paused_by": self.paused_by, "reason": self.reason}
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What keeps the tick from doing its work: one line for stderr. It counts as a failure."""
+    """What keeps the tick from doing its work: one line for stderr. A failure, unless somebody wants it so."""
 
     text: str
-
-    is_failure: ClassVar[bool] = True
+    is_failure: bool = True

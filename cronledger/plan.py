@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from cronledger import pauses
 from cronledger.command import missing
 from cronledger.events import Crowded, StoodDown, local, utc
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
+from cronledger.ledger.jobs import Remembered, remembered
 from cronledger.ledger.look import run_of_slot
 from cronledger.schedule import Schedule, Slot
 
@@ -31,8 +33,9 @@ def plan(
         if would:
             of = run.holder().run_of(schedule.zone, ledger.clock.now())
             yield _planned(would, run.job, run.due_at, f"{of} on {run.node}, {why}")
+    paused = pauses.active(remembered(ledger), ledger.clock.now())
     for slot in slots:
-        would, why = _of_slot(schedule, ledger, environment, slot, held)
+        would, why = _of_slot(schedule, ledger, environment, slot, held, paused)
         yield _planned(would, slot.job.name, slot.due_at, why)
     if not slots:
         local_minute = minute.astimezone(schedule.zone).isoformat(" ", "minutes")
@@ -63,6 +66,7 @@ def _of_slot(
     environment: Callable[[], Mapping[str, str]],
     slot: Slot,
     held: list[Run],
+    paused: list[Remembered],
 ) -> tuple[str, str]:
     now, job, due_at = ledger.clock.now(), slot.job, slot.due_at
     run = ledger.draft(
@@ -76,6 +80,8 @@ def _of_slot(
     if taken := run_of_slot(ledger, run):
         started = local(taken.started_at, schedule.zone, now, seconds=True)
         return "pass over", f"its slot was claimed on {taken.node} at {started} and is {taken.state}"
+    if barring := pauses.barring(paused, job.name, ledger.node):
+        return "pass over", pauses.told(ledger, barring).because(schedule.zone)
     if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
         return "leave", f"it cannot start on this node: {why}"
     if holder := next((other for other in held if other.bars(run)), None):

@@ -1,15 +1,17 @@
-"""The story of one tick: reap the dead, find what is due, claim it, run it, settle it, tell of it."""
+"""The story of one tick: reap the dead, find what is due, claim it unless paused, run it, settle it, tell of it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cronledger import pauses
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Crowded, Event, Reaped, StoodDown, Trouble
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, NoPlace, Run
+from cronledger.ledger.jobs import Remembered, remembered
 from cronledger.ledger.look import run_of_slot
 from cronledger.ledger.places import Places
 from cronledger.notices import owed, owes
@@ -54,6 +56,7 @@ class Tick:
         self._turns = Turns(self._ledger, due, until=min(until, ends_at) - LAST)
         self._places: Places | None = None
         self._crowded_at: int | None = None
+        self._paused: list[Remembered] | None = None
         self._asked = asked
         self._ends_at = ends_at
 
@@ -66,7 +69,7 @@ class Tick:
         yield from self.end(f"ended by {self._runner.signal_name}")
 
     def begin(self) -> Iterator[Event | Trouble]:
-        """Reap the dead, claim what is due, and tell of what is over, wherever it ran."""
+        """Reap the dead, claim what is due, tell of what is over, wherever it ran, and of pauses that last."""
         running = self._ledger.running()
         for run in running:
             yield from self._reap(run)
@@ -74,12 +77,15 @@ class Tick:
             self._places = Places(self._ledger, most, running)
         yield from self.go_on()
         yield from self._tell()
+        yield from self._remind()
 
     def go_on(self) -> Iterator[Event | Trouble]:
         """Claim what has become due, and tell of what is over here."""
         if self._crowded_at not in (None, self._runner.settled):
             self._turns.hasten()
             self._crowded_at = None
+        if self.next_at <= elapsed():
+            self._paused = None
         while slot := self._turns.next():
             yield from self._claim(slot)
         if self._runner.owes_notices():
@@ -126,6 +132,9 @@ class Tick:
             yield Trouble(not_claimed(str(error), [slot, *self._turns.give_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
+        if barring := pauses.barring(self._pauses(), slot.job.name, self._ledger.node):
+            yield from self._pass_over(slot, barring)
+            return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
             yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
@@ -151,6 +160,25 @@ class Tick:
             case NoPlace():
                 yield from self._leave(slot, run)
         flight.collect(0)
+
+    def _pauses(self) -> list[Remembered]:
+        """What is paused, looked up once for all slots that become due together."""
+        if self._paused is None:
+            self._paused = pauses.active(remembered(self._ledger), self._ledger.clock.now())
+        return self._paused
+
+    def _pass_over(self, slot: Slot, barring: Remembered) -> Iterator[Trouble]:
+        """A pause is silent, but to who asked for this minute."""
+        if self._asked:
+            why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
+            yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
+
+    def _remind(self) -> Iterator[Event | Trouble]:
+        try:
+            if not self._runner.signal_name:
+                yield from pauses.remind(self._ledger, self._runner.schedule, self._pauses())
+        except LedgerError as error:
+            yield Trouble(f"{error}; whether something has been paused for a day is left to the next tick")
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
         flight, begun = self._runner.flight(), elapsed()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -38,6 +39,11 @@ class Deployed:
 
     def rows(self, columns: str, where: str = "1 = 1") -> list[tuple[object, ...]]:
         return self.database.sql(f"SELECT {columns} FROM cronledger_runs WHERE {where} ORDER BY started_at")
+
+    def ago(self, **age: float) -> str:
+        """An instant that is so old, as SQL writes it."""
+        zone = "+00" if self.database.kind == "postgres" else ""
+        return f"'{datetime.now(UTC) - timedelta(**age):%Y-%m-%d %H:%M:%S.%f}{zone}'"
 
     def installed(self) -> "Deployed":
         """The same, once `install` has made the tables."""

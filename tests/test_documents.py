@@ -24,7 +24,16 @@ STATUSES = {0} | {kind.exit_status for kind in vars(errors).values() if hasattr(
 # What the capitals of an event line in the manual stand for.
 NAME = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
 TIME = r"(\d+\.\ds|\d+m\d+s|\d+h\d+m|(\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)?)"
-PLACES = {"JOB": NAME, "NODE": NAME, "LOCK": NAME, "REASON": ".+", "N": r"\d+", "SIGNAL": "SIG[A-Z]+", "TIME": TIME}
+PLACES = {
+    "JOB": NAME,
+    "NODE": NAME,
+    "LOCK": NAME,
+    "REASON": ".+",
+    "N": r"\d+",
+    "SIGNAL": "SIG[A-Z]+",
+    "USER": r"\S+",
+    "TIME": TIME,
+}
 
 # What the files of a project must not tell: folders of its developers' machines, hosts of package registries.
 PRIVATE = re.compile(r"/(work|root|home/\w+|tmp/(venv|h))/|\bpypi\.[o]rg|pythonhosted\.[o]rg|[p]roxy\.golang")

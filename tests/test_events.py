@@ -8,8 +8,10 @@ import pytest
 
 from cronledger.events import (
     Crowded,
+    Event,
     Failed,
     Holder,
+    Paused,
     Ran,
     Reaped,
     StoodDown,
@@ -38,6 +40,18 @@ def where(at: str, job: str, due: str = "2026-11-30T03:00") -> dict[str, object]
 
 def failed(at: str, duration_ms: int, reason: str, job: str = "inbox:poll") -> Failed:
     return Failed(**where(at, job), duration_ms=duration_ms, exit_code=None, reason=reason)  # type: ignore[arg-type]
+
+
+def paused(job: str, node: str = "", *, until: str | None = None, reason: str | None = None) -> Paused:
+    of = where("2026-11-30T14:00:01", job) | {"due_at": None, "run_id": None}
+    return Paused(
+        **of,  # type: ignore[arg-type]
+        scope_node=node,
+        paused_at=paris("2026-11-29T14:00"),
+        resumes_at=paris(until) if until else None,
+        paused_by="alice on web1",
+        reason=reason,
+    )
 
 
 LINES = [
@@ -115,21 +129,30 @@ LINES = [
         failed("2026-11-30T04:25:00", 5_100_000, "ended (exit 0) after it was reaped at 04:02"),
         "2026-11-30T04:25:00+01:00 failed inbox:poll in 85m0s: ended (exit 0) after it was reaped at 04:02",
     ),
+    (
+        paused("reports:build", reason="the warehouse moves"),
+        ("2026-11-30T14:00:01+01:00 paused reports:build by alice on web1 since 2026-11-29 14:00: the warehouse moves"),
+    ),
+    (
+        paused("", until="2026-12-02T14:00"),
+        "2026-11-30T14:00:01+01:00 paused all jobs by alice on web1 since 2026-11-29 14:00 until 2026-12-02 14:00",
+    ),
+    (paused("", "web2"), "2026-11-30T14:00:01+01:00 drained web2 by alice on web1 since 2026-11-29 14:00"),
 ]
 
 
 @pytest.mark.parametrize(("event", "line"), LINES, ids=[line.split(" ", 1)[1][:40] for _, line in LINES])
-def test_each_event_has_its_line(event: Ran | Failed | StoodDown | Reaped, line: str) -> None:
+def test_each_event_has_its_line(event: Event, line: str) -> None:
     """The sentences of the contract, in the schedule's zone, with the date only where it is not the line's own."""
     assert event.line(PARIS) == line
 
 
 @pytest.mark.parametrize("event", [event for event, _ in LINES])
-def test_each_record_is_json_in_utc(event: Ran | Failed | StoodDown | Reaped) -> None:
+def test_each_record_is_json_in_utc(event: Event) -> None:
     """Every record has the same first keys, and instants in UTC with Z."""
     record = json.loads(json.dumps(event.record()))
     assert list(record)[:6] == ["at", "event", "job", "due_at", "node", "run_id"]
-    assert (record["event"], record["due_at"]) == (event.name, "2026-11-30T02:00:00Z")
+    assert (record["event"], record["due_at"]) == (event.name, event.due_at and "2026-11-30T02:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def test_list_as_json(ledger: Database, run: Run) -> None:
         "enabled": True,
         "next_at": f"{year}-01-01T02:15:00Z",
         "stood_down_at": None,
+        "paused_at": None,
+        "resumes_at": None,
+        "paused_by": None,
+        "pause_reason": None,
+        "drained_nodes": [],
     }
     assert (list(last), last["id"], last["state"]) == (KEYS, run_id, "completed")
     assert (second["timezone"], second["last_run"]) == ("America/New_York", None)

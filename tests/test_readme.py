@@ -35,6 +35,7 @@ MASKS = [
     (r'("duration_ms":) \d+', r"\1 N"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{8}\b", "ID"),
     (r"\bpid \d+", "pid N"),
+    (r"\bby \S+ on web1", "by USER on web1"),
     (r"(PostgreSQL) [\d.]+", r"\1 VERSION"),
     (r"(?m)^( *\* \* \* \* \*) [\w-]+ /", r"\1 USER /"),
     (r" +", " "),

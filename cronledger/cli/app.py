@@ -6,7 +6,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import cronledger
-from cronledger.cli import ledgering, looking, options, reading, running
+from cronledger.cli import ledgering, looking, options, pausing, reading, running
 from cronledger.cli.opening import complaint
 from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, asked, start_of
 from cronledger.cli.tick import tick as run_tick
@@ -104,7 +104,7 @@ def work(
     raise typer.Exit(run_work(values | {"quiet": quiet, "json": json}))
 
 
-for group in (ledgering, reading, looking, running):
+for group in (ledgering, reading, looking, running, pausing):
     group.register(app)
 
 

@@ -4,15 +4,17 @@ from datetime import datetime
 
 import typer
 
+from cronledger import pauses
 from cronledger.cli.opening import complaint, find_schedule
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
 from cronledger.cli.past import history, ledger_of, run_record, show, took
-from cronledger.cli.tables import moment, print_json, print_table
+from cronledger.cli.tables import moment, print_json, print_table, put
 from cronledger.cron import Cron
 from cronledger.errors import CronledgerError
-from cronledger.events import utc
+from cronledger.events import Paused, utc
 from cronledger.every import Every
 from cronledger.ledger import Run, look
+from cronledger.ledger.jobs import EVERY_JOB, remembered
 from cronledger.schedule import Job, Schedule, load
 
 
@@ -35,31 +37,49 @@ def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnTex
     """
     now = start_of(context).wall
     read = load(find_schedule(schedule))
-    last = _last_runs(read, dsn)
+    known = _look(read, dsn)
+    last, paused = known or ({}, [])
     if json:
-        print_json([_job_record(job, now, *(last or {}).get(job.name, (None, None))) for job in read.jobs])
+        print_json([_job_record(job, now, *last.get(job.name, (None, None)), paused) for job in read.jobs])
         return
-    rows = [_job_row(job, read, now) for job in read.jobs]
-    if last is None:
+    rows = [_job_row(job, read, now, paused) for job in read.jobs]
+    if known is None:
         print_table(["JOB", "CRON", "NEXT"], rows)
         return
     rows = [[*row, _last(*last[row[0]], read)] for row in rows]
     print_table(["JOB", "CRON", "NEXT", "LAST RUN"], rows)
+    if paused:
+        put("\n".join(["", *(pause.sentence(read.zone) for pause in paused)]))
 
 
-def _last_runs(schedule: Schedule, dsn: str | None) -> dict[str, tuple[Run | None, look.LastDown | None]] | None:
-    """Each job's last run, and the slot that it stood down from last; None without a ledger, saying why on stderr."""
+Last = dict[str, tuple[Run | None, look.LastDown | None]]
+"""Of each job its last run, and the slot that it stood down from last."""
+
+
+def _look(schedule: Schedule, dsn: str | None) -> tuple[Last, list[Paused]] | None:
+    """The last runs, and what is paused of the jobs, or drained; None without a ledger, saying why on stderr."""
     try:
         with ledger_of(schedule, dsn) as ledger:
+            now, names = ledger.clock.now(), {EVERY_JOB, *(job.name for job in schedule.jobs)}
+            rows = [row for row in pauses.active(remembered(ledger), now) if row.job in names]
             stood_down = look.stood_down(ledger)
-            return {job.name: (look.last_run(ledger, job.name), stood_down.get(job.name)) for job in schedule.jobs}
+            last = {job.name: (look.last_run(ledger, job.name), stood_down.get(job.name)) for job in schedule.jobs}
+            return last, [pauses.told(ledger, row) for row in rows]
     except CronledgerError as error:
         typer.echo(f"{complaint(error)}; so this is the schedule alone, without the last runs", err=True)
         return None
 
 
-def _job_record(job: Job, now: datetime, run: Run | None, stood_down: look.LastDown | None) -> dict[str, object]:
-    due_at = _due_at(job, now)
+def _pause_of(job: Job, paused: list[Paused]) -> Paused | None:
+    """The pause of the job, or of all jobs, that ends last."""
+    own = [pause for pause in paused if not pause.scope_node and pause.job in (EVERY_JOB, job.name)]
+    return max(own, key=lambda pause: (pause.resumes_at is None, pause.resumes_at or pause.paused_at), default=None)
+
+
+def _job_record(
+    job: Job, now: datetime, run: Run | None, stood_down: look.LastDown | None, paused: list[Paused]
+) -> dict[str, object]:
+    due_at, pause = _due_at(job, now), _pause_of(job, paused)
     return {
         "name": job.name,
         "cron": job.timing.expression if isinstance(job.timing, Cron) else None,
@@ -70,14 +90,21 @@ def _job_record(job: Job, now: datetime, run: Run | None, stood_down: look.LastD
         "next_at": due_at and utc(due_at),
         "last_run": run and run_record(run),
         "stood_down_at": stood_down and utc(stood_down.due_at),
+        "paused_at": pause and utc(pause.paused_at),
+        "resumes_at": pause and pause.resumes_at and utc(pause.resumes_at),
+        "paused_by": pause and pause.paused_by,
+        "pause_reason": pause and pause.reason,
+        "drained_nodes": [one.scope_node for one in paused if one.scope_node],
     }
 
 
-def _job_row(job: Job, schedule: Schedule, now: datetime) -> list[str]:
+def _job_row(job: Job, schedule: Schedule, now: datetime, paused: list[Paused]) -> list[str]:
     due_at = _due_at(job, now)
     zone = "" if job.zone_name == schedule.zone_name else f" ({job.zone_name})"
     seconds = isinstance(job.timing, Every)
     next_run = moment(due_at, schedule.zone, seconds=seconds) if due_at else "disabled"
+    if due_at and (pause := _pause_of(job, paused)):
+        next_run = f"paused until {moment(pause.resumes_at, schedule.zone) if pause.resumes_at else 'resumed'}"
     return [job.name, job.timing.expression + zone, next_run]
 
 

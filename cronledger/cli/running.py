@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cronledger import pauses
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
     BY_HAND,
@@ -27,6 +28,7 @@ from cronledger.errors import CannotStart, CronledgerError
 from cronledger.events import StoodDown
 from cronledger.flight import Flight
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew, open_link
+from cronledger.ledger.jobs import remembered
 from cronledger.ledger.link import BUDGET
 from cronledger.schedule import Job, Schedule
 
@@ -78,6 +80,7 @@ def run(
     with Flight(ledger, read, expected=1) as flight:
         if why := flight.missing(wanted, environment()):
             raise CannotStart(f"{job} cannot start on this node: {why}")
+        _warn_of_a_pause(ledger, read, wanted)
         claimed = _claim(ledger, read, wanted, window)
         with Stopper() as stopper:
             stopper.forward(_ending(flight))
@@ -98,6 +101,13 @@ def _ending(flight: Flight) -> Callable[[int], None]:
         flight.stop(signum if len(came) == 1 else signal.SIGKILL, f"ended by {came[0]}")
 
     return end
+
+
+def _warn_of_a_pause(ledger: Ledger, schedule: Schedule, job: Job) -> None:
+    now = ledger.clock.now()
+    if barring := pauses.barring(pauses.active(remembered(ledger), now), job.name, ledger.node):
+        because = pauses.told(ledger, barring).because(schedule.zone)
+        typer.echo(f"cronledger: warning: {job.name} is run although {because}", err=True)
 
 
 def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from cronledger.ledger.dialect import Duplicate, Row, Value
+from cronledger.ledger.run import new_token
 from cronledger.ledger.runs import Ledger
 
 EVERY_JOB = ""
@@ -16,33 +18,74 @@ class Remembered:
 
     `timing`, `timed_at`: expression, zone and enabled state, and since when (catch_up). `paused_at` to `resumes_at`
     (None: until resumed): nothing of it is claimed; of a node, it is drained. `resumed_at`: when the last pause ended.
-    `seen_at`: when the node ticked last.
+    `seen_at`: when the node ticked last. `token`: who wrote it last; None: there is no row yet.
     """
 
     job: str
     scope_node: str
-    stood_down_at: datetime | None
-    timing: str | None
-    timed_at: datetime | None
-    paused_at: datetime | None
-    resumes_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
-    resumed_at: datetime | None
-    reminded_at: datetime | None
-    seen_at: datetime | None
+    stood_down_at: datetime | None = None
+    timing: str | None = None
+    timed_at: datetime | None = None
+    paused_at: datetime | None = None
+    resumes_at: datetime | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    resumed_at: datetime | None = None
+    reminded_at: datetime | None = None
+    seen_at: datetime | None = None
+    token: str | None = None
 
 
-_REMEMBERED = (
-    f"SELECT {', '.join(field.name for field in fields(Remembered))} FROM cronledger_jobs"
-    " WHERE namespace = %(namespace)s AND (job = '' OR paused_at IS NOT NULL OR timing IS NOT NULL)"
-)
+_COLUMNS = ", ".join(field.name for field in fields(Remembered))
+_ROWS = f"SELECT {_COLUMNS} FROM cronledger_jobs WHERE namespace = %(namespace)s"
+_REMEMBERED = f"{_ROWS} AND (job = '' OR paused_at IS NOT NULL OR timing IS NOT NULL)"
+_KEY = "namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s"
+_OF = f"SELECT {_COLUMNS} FROM cronledger_jobs WHERE {_KEY}"
+_TOKEN = f"SELECT job FROM cronledger_jobs WHERE {_KEY} AND token = %(token)s"
 
 
 def remembered(ledger: Ledger) -> list[Remembered]:
     """All that a tick asks of the jobs and nodes of its namespace; who only ever stood down is left out."""
     rows = ledger.link.send(_REMEMBERED, {"namespace": ledger.namespace}).rows
-    return [Remembered(**{name: _value(ledger, name, value) for name, value in row.items()}) for row in rows]
+    return [_read(ledger, row) for row in rows]
+
+
+def remembered_of(ledger: Ledger, job: str, scope_node: str = "") -> Remembered:
+    """The row of a job, of a node or of all jobs; an empty one without a token where there is none yet."""
+    values: dict[str, Value] = {"namespace": ledger.namespace, "job": job, "scope_node": scope_node}
+    rows = ledger.link.send(_OF, values).rows
+    return _read(ledger, rows[0]) if rows else Remembered(job=job, scope_node=scope_node)
+
+
+def change(ledger: Ledger, row: Remembered, **columns: Value) -> bool:
+    """Write these columns of a row. False: somebody wrote it, or made it, since it was read. Raises LedgerError."""
+    values: dict[str, Value] = {"namespace": ledger.namespace, "job": row.job, "scope_node": row.scope_node}
+    values |= {**columns, "token": new_token(), "read_token": row.token, "updated_at": ledger.clock.now()}
+    names = (*columns, "token", "updated_at")
+    if row.token is None:
+        return _inserts(ledger, ("namespace", "job", "scope_node", "created_at", *names), values)
+    written = ", ".join(f"{name} = %({name})s" for name in names)
+    sent = ledger.link.send(f"UPDATE cronledger_jobs SET {written} WHERE {_KEY} AND token = %(read_token)s", values)
+    return sent.count > 0 or (sent.again and _holds(ledger, values))
+
+
+def _inserts(ledger: Ledger, names: tuple[str, ...], values: dict[str, Value]) -> bool:
+    places = ", ".join(f"%({name})s" for name in names)
+    statement = f"INSERT INTO cronledger_jobs ({', '.join(names)}) VALUES ({places}){ledger.link.dialect.insert_guard}"
+    try:
+        if ledger.link.send(statement, values | {"created_at": values["updated_at"]}).count > 0:
+            return True
+    except Duplicate:
+        pass  # perhaps by an earlier copy of this very statement
+    return _holds(ledger, values)
+
+
+def _holds(ledger: Ledger, values: dict[str, Value]) -> bool:
+    return bool(ledger.link.send(_TOKEN, values).rows)
+
+
+def _read(ledger: Ledger, row: Row) -> Remembered:
+    return Remembered(**{name: _value(ledger, name, value) for name, value in row.items()})
 
 
 def _value(ledger: Ledger, name: str, value: object) -> Any:

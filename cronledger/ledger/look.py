@@ -35,6 +35,7 @@ _STOOD_DOWN = (
     "SELECT job, scope_node, stood_down_at FROM cronledger_jobs"
     " WHERE namespace = %(namespace)s AND stood_down_at IS NOT NULL ORDER BY stood_down_at"
 )
+_OF_NODE = "SELECT id FROM cronledger_runs WHERE namespace = %(namespace)s AND node = %(node)s LIMIT 1"
 _PRUNABLE = (
     "SELECT id, job, finished_at FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
@@ -76,6 +77,11 @@ def run_of_slot(ledger: Ledger, run: Run) -> Run | None:
     values: dict[str, Value] = {"namespace": run.namespace, "job": run.job}
     rows = ledger.link.send(_SLOT, values | {"scope_node": run.scope_node, "due_at": run.due_at}).rows
     return ledger.read(rows[0]) if rows else None
+
+
+def has_run(ledger: Ledger, node: str) -> bool:
+    """Whether a run of this node is kept."""
+    return bool(ledger.link.send(_OF_NODE, {"namespace": ledger.namespace, "node": node}).rows)
 
 
 def history(
