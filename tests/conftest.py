@@ -19,6 +19,9 @@ import machine
 import pytest
 import servers
 
+from cronledger.ledger import open_link, schema
+from cronledger.ledger.dsn import parse
+
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ["sqlite", "postgres", "mariadb", *(["mysql"] if "CRONLEDGER_TEST_MYSQL" in os.environ else [])]
 PACKAGES = {
@@ -50,6 +53,12 @@ class Database:
             return self.server.rows(self.dsn, statement)
         with closing(sqlite3.connect(self.dsn.removeprefix("sqlite:///"), timeout=10, isolation_level=None)) as file:
             return file.execute(statement).fetchall()
+
+    def install(self) -> None:
+        """Make the ledger's tables, without a process: `cronledger install` itself has tests of its own."""
+        link = open_link(parse(self.dsn, "/"), install=True)
+        with closing(link):
+            schema.install(link)
 
 
 @pytest.fixture(params=KINDS)

@@ -46,8 +46,8 @@ class Deployed:
         return f"'{datetime.now(UTC) - timedelta(**age):%Y-%m-%d %H:%M:%S.%f}{zone}'"
 
     def installed(self) -> "Deployed":
-        """The same, once `install` has made the tables."""
-        assert self.cli("install").returncode == 0
+        """The same, once the tables are made."""
+        self.database.install()
         return self
 
 

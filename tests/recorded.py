@@ -40,11 +40,10 @@ HARMLESS = "exit 3: [bold]\\x1b[2Jred[/bold] second \\u202e line é"
 DUE = datetime(2026, 3, 1, 2, 15, tzinfo=UTC)
 
 
-def installed(database: Database, folder: Path, run: Run) -> Database:
-    """Install the ledger beside a schedule that names it."""
+def installed(database: Database, folder: Path) -> Database:
+    """A ledger beside a schedule that names it."""
     (folder / "schedule.toml").write_text(f'{SCHEDULE}\n[ledger]\ndsn = "{database.dsn}"\n')
-    done = run("install")
-    assert done.returncode == 0, done.stderr
+    database.install()
     return database
 
 

@@ -29,9 +29,7 @@ def link_to(database: Database, *, install: bool = False, budget: float = 30.0) 
 
 @pytest.fixture
 def installed(database: Database) -> Database:
-    link = link_to(database, install=True)
-    schema.install(link)
-    link.close()
+    database.install()
     return database
 
 

@@ -13,15 +13,15 @@ from recorded import DUE, HARMLESS, HOSTILE, KEYS, SCHEDULE, Run, failed, instal
 
 
 @pytest.fixture
-def ledger(database: Database, tmp_path: Path, run: Run) -> Database:
+def ledger(database: Database, tmp_path: Path) -> Database:
     """An installed ledger of each kind beside the schedule, named by its DSN there."""
-    return installed(database, tmp_path, run)
+    return installed(database, tmp_path)
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, run: Run) -> Database:
+def sqlite(tmp_path: Path) -> Database:
     """The same on SQLite alone, where no SQL is at stake."""
-    return installed(Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), tmp_path, run)
+    return installed(Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), tmp_path)
 
 
 def next_year(zone: str) -> int:

@@ -1,10 +1,8 @@
 """At most one run of a slot, and one in flight of a job and of a lock, whoever ticks at once."""
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from conftest import Database
@@ -12,7 +10,7 @@ from ticks import run_batches
 
 from cronledger.events import utc
 
-Run = Callable[..., CompletedProcess[str]]
+pytestmark = pytest.mark.xdist_group("race")  # each takes the whole machine: one after the other, beside lighter ones
 
 # A run says when it finds another one alive in `held`, and how it went is for the test to read afterwards.
 GUARDED = "mkdir {held} || echo twice >>{out}; sleep 0.03; rmdir {held}"
@@ -36,14 +34,14 @@ def arguments(path: Path, database: Database, node: str, minute: str) -> list[st
 
 @pytest.mark.parametrize(("by", "slots"), [(None, 60), ("mixed", 6)])
 def test_sixteen_nodes_race_for_every_slot(
-    database: Database, run: Run, tmp_path: Path, cron_environment: dict[str, str], by: str | None, slots: int
+    database: Database, tmp_path: Path, cron_environment: dict[str, str], by: str | None, slots: int
 ) -> None:
     """So many slots of 20 jobs, 16 processes at each: one run each, nothing but events, PostgreSQL's log silent."""
     jobs = "".join(
         f'[[job]]\nname = "job{n}"\ncron = "* * * * *"\ncommand = ["true"]\noverlap = true\n' for n in range(20)
     )
     path = schedule(tmp_path, "schedule.toml", jobs)
-    assert run("install", "--schedule", str(path), "--dsn", database.dsn).returncode == 0
+    database.install()
     log = database.server.log.read_text() if database.kind == "postgres" and database.server else ""
     nodes = [f"web{number}" for number in range(16)]
     batches = [[arguments(path, database, node, minute) for node in nodes] for minute in minutes(slots)]
@@ -60,7 +58,7 @@ def test_sixteen_nodes_race_for_every_slot(
 
 @pytest.mark.parametrize("shared", ["job", "lock", "deploy"])
 def test_adjacent_minutes_never_have_two_alive(
-    database: Database, run: Run, tmp_path: Path, cron_environment: dict[str, str], shared: str
+    database: Database, tmp_path: Path, cron_environment: dict[str, str], shared: str
 ) -> None:
     """Two ticks of adjacent minutes at once, 100 times: no two copies of a job, or of the jobs of a lock, alive."""
     out = tmp_path / "out"
@@ -74,7 +72,7 @@ def test_adjacent_minutes_never_have_two_alive(
     elif shared == "deploy":
         after = job(name="a", command=command, more='lock = "new"\n')
     paths = schedule(tmp_path, "before.toml", before), schedule(tmp_path, "after.toml", after)
-    assert run("install", "--schedule", str(paths[0]), "--dsn", database.dsn).returncode == 0
+    database.install()
     pairs = zip(minutes(200)[::2], minutes(200)[1::2], strict=True)
     batches = [
         [arguments(paths[0], database, "web1", early), arguments(paths[1], database, "web2", late)]

@@ -17,9 +17,9 @@ from recorded import HOSTILE, Run, failed, installed, record
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, run: Run) -> Database:
+def sqlite(tmp_path: Path) -> Database:
     """An installed ledger beside the schedule."""
-    return installed(Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), tmp_path, run)
+    return installed(Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), tmp_path)
 
 
 def at_terminal(

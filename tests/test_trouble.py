@@ -90,6 +90,7 @@ def test_with_a_database_that_is_not_there(served: Deployed) -> None:
     complained(served.tick(), "refuses the connection|may not do this")
 
 
+@pytest.mark.xdist_group("waiting")
 def test_with_a_server_that_is_down_or_says_nothing(spawn: Spawn, run: Run, tmp_path: Path) -> None:
     """Refused, or accepted in silence: each tick ends within its budget and names what was due."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as gone:
@@ -161,6 +162,7 @@ def test_with_a_variable_that_is_not_there(uninstalled: Deployed) -> None:
     complained(uninstalled.tick(CRONLEDGER_DSN=""), "NO_SUCH_NAME")
 
 
+@pytest.mark.xdist_group("waiting")
 def test_with_one_row_held_by_somebody_else(served: Deployed) -> None:
     """A session that locks a dead run's row keeps no other job from running; what was not reaped is named."""
     served.tick("--at", "2026-01-05T10:00")
