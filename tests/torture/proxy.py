@@ -6,7 +6,6 @@ A chunk is what one recv(2) gives: both protocols wait for each other's answers,
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,7 +55,7 @@ class Proxy:
         plain = {"query": "sslmode=disable&gssencmode=disable"} if PORTS[parts.scheme] == 5432 else {}
         self.dsn = parts._replace(netloc=place, **plain).geturl()
         self.refused = 0
-        self._delay = delay
+        self._delay, self._over = delay, threading.Event()
         self.counts: dict[str, int] = {}
         self.arm(strike or no_strike())
         self._lines: dict[socket.socket, tuple[socket.socket, Direction]] = {}
@@ -73,6 +72,7 @@ class Proxy:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._over.set()
         self._set("closed")
         self._thread.join()
         for line in [*self._lines, self._listener, self._wake, self._woken]:
@@ -154,7 +154,7 @@ class Proxy:
         strike = self.strike
         strikes = (direction, self.counts[direction]) == (strike.direction, strike.number)
         if direction == "down":
-            time.sleep(self._delay)  # of all lines, which are those of one tick
+            self._over.wait(self._delay)  # holds up all lines, which are those of one tick
         if strike.delivered or not strikes:
             with suppress(OSError):  # whoever is gone is noticed when its line is read
                 other.sendall(data)
