@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from conftest import Database
 from torture.conftest import Tally
-from torture.cuts import cut_here_and_there, settles_unanswered
+from torture.cuts import answers_come_late, cut_here_and_there, settles_unanswered
 from torture.stages import SERVERS, Stages
 
 
@@ -24,4 +24,13 @@ def test_unanswered(database: Database, cron_environment: dict[str, str], tmp_pa
     tally = Tally("settling unanswered", database.kind)
     with Stages(database, tmp_path, cron_environment) as stages:
         settles_unanswered(stages, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_late(database: Database, cron_environment: dict[str, str], tmp_path: Path) -> None:
+    """Each answer 0.1 s late: it works as ever."""
+    tally = Tally("answers late", database.kind)
+    with Stages(database, tmp_path, cron_environment) as stages:
+        answers_come_late(stages, tally, (0.1,))
     tally.holds()

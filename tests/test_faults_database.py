@@ -80,7 +80,7 @@ def test_a_busy_file(scene: Scene) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", *SERVERS])
 def test_prune_while_ticks_go_on(scene: Scene) -> None:
     """Neither sees the other; the running, the young and the newest stay."""
-    pruned(scene, 5, 1000, 1)
+    pruned(scene, 5, 1000, 1, idle=1)
 
 
 @on_own

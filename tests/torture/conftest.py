@@ -1,4 +1,4 @@
-"""The tally of all that was inflicted, printed at the end: the last three columns must be 0."""
+"""The tally of all that was inflicted, printed at the end: doubles, lost track of and left running must be 0."""
 
 from dataclasses import astuple, dataclass
 
@@ -7,7 +7,10 @@ import pytest
 
 @dataclass(slots=True)
 class Tally:
-    """One fault on one database. `lost` counts runs of which neither row nor line says how they ended."""
+    """One fault on one database. `lost` counts runs of which neither row nor line says how they ended.
+
+    `slowed`: by how many seconds the slowest tick amid the fault took longer than the slowest before it, if measured.
+    """
 
     fault: str
     database: str
@@ -17,6 +20,7 @@ class Tally:
     doubles: int = 0
     lost: int = 0
     running: int = 0
+    slowed: float | None = None
 
     def holds(self) -> None:
         """Fail the test unless nothing ran twice, nothing was lost track of, and no row is left running."""
@@ -26,7 +30,7 @@ class Tally:
 
 
 TALLIES = pytest.StashKey[list[Tally]]()
-TITLES = ("fault", "database", "inflicted", "expected", "seen", "doubles", "lost track of", "left running")
+TITLES = ("fault", "database", "inflicted", "expected", "seen", "doubles", "lost track of", "left running", "slowed by")
 
 
 @pytest.fixture
@@ -42,11 +46,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     tallies = config.stash.get(TALLIES, [])
     if not tallies:
         return
-    rows = [TITLES, *(tuple(map(str, astuple(row))) for row in tallies)]
+    rows = [TITLES, *(tuple(map(_cell, astuple(row))) for row in tallies)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
     for row in rows:
         cells = [
             cell.ljust(width) if at < 2 else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        terminalreporter.write_line("  ".join(cells))
+        terminalreporter.write_line("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.2f} s" if isinstance(value, float) else str(value)

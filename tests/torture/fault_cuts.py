@@ -1,4 +1,4 @@
-"""The connection of a tick, broken at every chunk in turn."""
+"""The connection of a tick, broken at every chunk in turn, or slow."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from conftest import Database
 
 from torture.conftest import Tally
-from torture.cuts import SCENARIOS, cut_everywhere, mute_everywhere
+from torture.cuts import SCENARIOS, answers_come_late, answers_come_too_late, cut_everywhere, mute_everywhere
 from torture.stages import SERVERS, Stages
 
 
@@ -26,4 +26,14 @@ def test_mute(database: Database, cron_environment: dict[str, str], tmp_path: Pa
     tally.fault, tally.database = "line mute from a chunk on while a tick runs, reaps, adopts", database.kind
     with Stages(database, tmp_path, cron_environment) as stages:
         mute_everywhere(stages, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_late(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally) -> None:
+    """Each answer late, by 0.1 s, 0.5 s, and by more than a tick waits: it works, or gives up and names what was due."""
+    tally.fault, tally.database = "each answer late while a tick runs, reaps, adopts, stands down, settles", database.kind
+    with Stages(database, tmp_path, cron_environment) as stages:
+        answers_come_late(stages, tally, (0.1, 0.5))
+        answers_come_too_late(stages, tally)
     tally.holds()

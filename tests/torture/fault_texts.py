@@ -8,7 +8,7 @@ import pytest
 from conftest import KINDS, Database
 from deployed import Deployed
 
-from torture import texts
+from torture import secrets_shown, texts
 from torture.conftest import Tally
 
 SERVERS = [kind for kind in KINDS if kind != "sqlite"]
@@ -48,4 +48,19 @@ def test_malformed_dsns(deployed: Deployed, tally: Tally) -> None:
     """
     for password in ("hunter2/secret", "p@ss:word-long", "secret?x=y#z1", "100%secret-%zz"):
         texts.refused_without_a_word(deployed, password, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_command_lines(deployed: Deployed, spawn: secrets_shown.Spawn, tally: Tally) -> None:
+    """Command lines of a tick and all its commands, with the DSN in the env_file or the environment: no secret."""
+    for given in secrets_shown.GIVEN:
+        secrets_shown.on_no_command_line(deployed, spawn, given, tally)
+    tally.holds()
+
+
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
+def test_errors(deployed: Deployed, spawn: secrets_shown.Spawn, tally: Tally) -> None:
+    """Every command with a wrong password, and with the server down; it goes down amid a run: no secret."""
+    secrets_shown.in_no_error(deployed, spawn, tally)
     tally.holds()

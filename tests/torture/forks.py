@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -88,13 +89,26 @@ class Forks:
             self._process.stdin.flush()
             return int(json.loads(self._process.stdout.readline()))
 
-    def start(self, arguments: list[str], folder: Path, *, window: float | None = None, uid: int = 0) -> Ticking:
-        """`cronledger tick ARGUMENTS` in `folder`. `window`: seconds in place of each stale_after. `uid`: as whom."""
+    def start(
+        self,
+        arguments: list[str],
+        folder: Path,
+        *,
+        window: float | None = None,
+        uid: int = 0,
+        wall: float | None = None,
+        boot: str | None = None,
+    ) -> Ticking:
+        """`cronledger tick ARGUMENTS` in `folder`.
+
+        `window`: seconds in place of each stale_after. `uid`: as whom. `wall`: what the node's clock shows when it
+        starts, as time.time() does. `boot`: the id of another machine.
+        """
         with self._lock:
             self._number += 1
             files = folder / f"out.{self._number}", folder / f"err.{self._number}"
         named = {"out": str(files[0]), "err": str(files[1]), "folder": str(folder)}
-        pid = self.ask({"arguments": arguments, "window": window, "uid": uid} | named)
+        pid = self.ask({"arguments": arguments, "window": window, "uid": uid, "wall": wall, "boot": boot} | named)
         return Ticking(pid, files, lambda: self.ask({"reap": pid}))
 
 
@@ -144,12 +158,31 @@ def _tick(asked: dict[str, Any]) -> int:
 
     if asked["window"] is not None:
         ticks._shorten(timedelta(seconds=asked["window"]))
+    if asked["wall"] is not None:
+        _set_clock(asked["wall"])
+    if asked["boot"] is not None:
+        _move(asked["boot"])
     if asked["uid"]:
         os.setgroups([])
         os.setresgid(asked["uid"], asked["uid"], asked["uid"])
         os.setresuid(asked["uid"], asked["uid"], asked["uid"])
         ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else its own /proc is root's, as exec would undo
     return ticks._tick(asked["arguments"])
+
+
+def _set_clock(wall: float) -> None:
+    begun = time.monotonic()
+    time.time = lambda: wall + time.monotonic() - begun  # type: ignore[assignment]
+
+
+def _move(boot: str) -> None:
+    from dataclasses import replace
+
+    from cronledger import process
+
+    here = process.own()
+    assert here is not None
+    process.own = lambda proc=process.PROC: replace(here, boot=boot)  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

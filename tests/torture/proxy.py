@@ -1,4 +1,4 @@
-"""A TCP proxy between a tick and its database that does one bad thing at one chunk of what passes.
+"""A TCP proxy between a tick and its database that does one bad thing at one chunk of what passes, or delays answers.
 
 A chunk is what one recv(2) gives: both protocols wait for each other's answers, so it is a message or several at once.
 """
@@ -42,9 +42,12 @@ def no_strike() -> Strike:
 
 
 class Proxy:
-    """Lines to the server of `dsn`; `self.dsn` leads through here. Use as a context manager."""
+    """Lines to the server of `dsn`; `self.dsn` leads through here. Use as a context manager.
 
-    def __init__(self, dsn: str, strike: Strike | None = None) -> None:
+    Each chunk from the server comes `delay` seconds late.
+    """
+
+    def __init__(self, dsn: str, strike: Strike | None = None, delay: float = 0.0) -> None:
         parts = urlsplit(dsn)
         self._server = (parts.hostname or "127.0.0.1", parts.port or PORTS[parts.scheme])
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -52,6 +55,7 @@ class Proxy:
         plain = {"query": "sslmode=disable&gssencmode=disable"} if PORTS[parts.scheme] == 5432 else {}
         self.dsn = parts._replace(netloc=place, **plain).geturl()
         self.refused = 0
+        self._delay, self._over = delay, threading.Event()
         self.counts: dict[str, int] = {}
         self.arm(strike or no_strike())
         self._lines: dict[socket.socket, tuple[socket.socket, Direction]] = {}
@@ -68,6 +72,7 @@ class Proxy:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._over.set()
         self._set("closed")
         self._thread.join()
         for line in [*self._lines, self._listener, self._wake, self._woken]:
@@ -148,6 +153,8 @@ class Proxy:
         self.counts[direction] += 1
         strike = self.strike
         strikes = (direction, self.counts[direction]) == (strike.direction, strike.number)
+        if direction == "down":
+            self._over.wait(self._delay)  # holds up all lines, which are those of one tick
         if strike.delivered or not strikes:
             with suppress(OSError):  # whoever is gone is noticed when its line is read
                 other.sendall(data)

@@ -1,9 +1,11 @@
 """Prune of very many rows while ticks go on."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from unittest.mock import patch
 
 import fill
@@ -27,21 +29,27 @@ def roomy(scene: Scene) -> Iterator[None]:
         yield
 
 
-def pruned(scene: Scene, batches: int, batch: int, nodes: int) -> None:
-    """Of `batches` of `batch` runs go all that are older than a day, but for the newest of a job; and nothing else."""
+def pruned(scene: Scene, batches: int, batch: int, nodes: int, idle: int) -> None:
+    """Of `batches` of `batch` runs go all that are older than a day, but for the newest of a job; and nothing else.
+
+    The nodes tick `idle` times beforehand, so that it can be told how much longer the slowest takes meanwhile.
+    """
     digits = fill._DIGITS if batch == fill.BATCH else f"{fill._DIGITS} WHERE d4.n = 0 AND d3.n = 0"
     with patch.multiple(fill, BATCHES=batches, BATCH=batch, _DIGITS=digits):
         fill.fill(scene.database.kind, "app", scene.database.sql)
     recorded.record(scene.database, 1, "old:only", **OVER)
     far = datetime.now(UTC) + timedelta(days=2)
     recorded.running(scene.database, 2, "old:running", started_at=OLD, expires_at=far, namespace="app", owner="")
-    before = {str(run_id): (str(job), finished_at) for run_id, job, finished_at in scene.rows("id, job, finished_at")}
     scene.write("schedule.toml", scene.job("a"), scene.job("b"))
-    ended: list[Ended] = []
+    minutes = count()
+    quiet = [_tick(scene, nodes, next(minutes)) for _ in range(idle)]
+    before = {str(run_id): (str(job), finished_at) for run_id, job, finished_at in scene.rows("id, job, finished_at")}
     prune = scene.start("prune", "--older-than", "1d", "--json")
-    while prune.poll() is None or len(ended) < 5 * nodes:
-        back = len(ended) // nodes
-        ended += at_once([lambda node=node, back=back: scene.tick(f"web{node}", back) for node in range(nodes)])
+    amid = [_tick(scene, nodes, next(minutes)) for _ in range(5)]
+    while prune.poll() is None:
+        amid.append(_tick(scene, nodes, next(minutes)))
+    scene.tally.slowed = max(seconds for seconds, _ in amid) - max(seconds for seconds, _ in quiet)
+    ended = [tick for _, ticks in (*quiet, *amid) for tick in ticks]
     out, err = prune.communicate()
     assert (prune.returncode, err) == (0, "")
     assert {(tick.status, tick.err) for tick in ended} == {(0, "")}, ended
@@ -52,6 +60,13 @@ def pruned(scene: Scene, batches: int, batch: int, nodes: int) -> None:
     assert json.loads(out)["deleted"] == len(before) - len(kept) > 0
     scene.database.sql("DELETE FROM cronledger_runs WHERE job = 'old:running'")
     scene.count(*ended, inflicted=len(before) - len(kept))
+
+
+def _tick(scene: Scene, nodes: int, back: int) -> tuple[float, list[Ended]]:
+    """Ticks of all nodes at once, and how many seconds the slowest of them took."""
+    begun = time.monotonic()
+    ended = at_once([lambda node=node: scene.tick(f"web{node}", back) for node in range(nodes)])
+    return time.monotonic() - begun, ended
 
 
 def spared(job: str, finished_at: object, finished_before: datetime) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import machine
 from conftest import KINDS, Database
@@ -54,12 +54,9 @@ class Stage:
         given = ["--dsn", dsn or self.database.dsn, "--json", *(("--at", at) if at else ()), *options]
         return [*given, *(() if "--node" in options else ("--node", "web1"))]
 
-    def start(
-        self, *options: str, dsn: str | None = None, at: str | None = MINUTE, window: float | None = None, uid: int = 0
-    ) -> Ticking:
-        """A tick that goes on."""
-        given = self.arguments(*options, dsn=dsn, at=at)
-        tick = self._forks.start(given, self.folder, window=window, uid=uid)
+    def start(self, *options: str, dsn: str | None = None, at: str | None = MINUTE, **made_up: Any) -> Ticking:
+        """A tick that goes on. See Forks.start for what can be made up."""
+        tick = self._forks.start(self.arguments(*options, dsn=dsn, at=at), self.folder, **made_up)
         self.ticks.append(tick)
         return tick
 
