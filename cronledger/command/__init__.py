@@ -118,7 +118,7 @@ class Commands:
         env: Mapping[str, str],
         *,
         deadline: float,
-        window: timedelta,
+        window: timedelta | None,
         limit: str = "its stale_after",
         stdin: str = "",
         live: Callable[[bytes], None] | None = None,
@@ -126,7 +126,8 @@ class Commands:
         """Starts a command in its own session and returns its pid; None when that fails, and `wait` then says why.
 
         `deadline` is an instant of `elapsed()`, `window` and `limit` the length and the name that are said when it is
-        reached. When the kernel has no room, tries again for 10 s. After `stop` nothing is started.
+        reached; infinity and None where there is none. When the kernel has no room, tries again for 10 s. After `stop`
+        nothing is started.
         """
         started = elapsed()
         try:
@@ -150,12 +151,24 @@ class Commands:
         run_id: str,
         *,
         since: int,
+        started: float,
         deadline: float,
-        window: timedelta,
     ) -> None:
         """Watches a run whose tick died; ends it at its deadline. See `process.lives` for `since`."""
-        self._add(key, Adopted(pid, start, run_id, since=since, deadline=deadline, window=window))
+        self._add(key, Adopted(pid, start, run_id, since=since, started=started, deadline=deadline))
         self._look_at = 0.0
+
+    def hold(self, key: str, until: float, unheld: str) -> None:
+        """The lease of a command in flight lasts until then; held no more, it is ended for the reason `unheld`."""
+        if run := self._runs.get(key):
+            run.hold(until, unheld)
+            self._look_at = min(self._look_at, run.look_again_at(elapsed()))
+
+    def end(self, key: str) -> None:
+        """Ends a command in flight whose row is over already; its exit tells how."""
+        if run := self._runs.get(key):
+            run.end("", signal.SIGTERM, elapsed())
+            self._look_at = 0.0
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Sleeps until something happens, at most `timeout` seconds and at most 1, and returns what has ended."""

@@ -88,13 +88,24 @@ class Forks:
             self._process.stdin.flush()
             return int(json.loads(self._process.stdout.readline()))
 
-    def start(self, arguments: list[str], folder: Path, *, window: float | None = None, uid: int = 0) -> Ticking:
-        """`cronledger tick ARGUMENTS` in `folder`. `window`: seconds in place of each stale_after. `uid`: as whom."""
+    def start(
+        self,
+        arguments: list[str],
+        folder: Path,
+        *,
+        window: float | None = None,
+        lease: float | None = None,
+        uid: int = 0,
+    ) -> Ticking:
+        """`cronledger tick ARGUMENTS` in `folder`. `uid`: as whom.
+
+        `window`, `lease`: seconds in place of each job's stale_after, and of its lease.
+        """
         with self._lock:
             self._number += 1
             files = folder / f"out.{self._number}", folder / f"err.{self._number}"
         named = {"out": str(files[0]), "err": str(files[1]), "folder": str(folder)}
-        pid = self.ask({"arguments": arguments, "window": window, "uid": uid} | named)
+        pid = self.ask({"arguments": arguments, "window": window, "lease": lease, "uid": uid} | named)
         return Ticking(pid, files, lambda: self.ask({"reap": pid}))
 
 
@@ -138,12 +149,9 @@ def _fork(asked: dict[str, Any]) -> int:
 
 
 def _tick(asked: dict[str, Any]) -> int:
-    from datetime import timedelta
-
     import ticks
 
-    if asked["window"] is not None:
-        ticks._shorten(timedelta(seconds=asked["window"]))
+    ticks.shorten(stale_after=asked["window"], lease=asked["lease"])
     if asked["uid"]:
         os.setgroups([])
         os.setresgid(asked["uid"], asked["uid"], asked["uid"])

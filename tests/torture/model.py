@@ -144,6 +144,7 @@ def _job(name: str, lock: str, overlap: str) -> Any:
         overlap=bool(overlap),
         scope="cluster",
         stale_after=WINDOW,
+        lease=None,
         keep_output="never",
     )
 

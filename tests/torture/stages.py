@@ -54,11 +54,17 @@ class Stage:
         return [*given, *(() if "--node" in options else ("--node", "web1"))]
 
     def start(
-        self, *options: str, dsn: str | None = None, at: str | None = MINUTE, window: float | None = None, uid: int = 0
+        self,
+        *options: str,
+        dsn: str | None = None,
+        at: str | None = MINUTE,
+        window: float | None = None,
+        lease: float | None = None,
+        uid: int = 0,
     ) -> Ticking:
         """A tick that goes on."""
         given = self.arguments(*options, dsn=dsn, at=at)
-        tick = self._forks.start(given, self.folder, window=window, uid=uid)
+        tick = self._forks.start(given, self.folder, window=window, lease=lease, uid=uid)
         self.ticks.append(tick)
         return tick
 
@@ -118,10 +124,12 @@ class Stage:
         """Until the command runs and the ledger knows its pid."""
         self.wait_for(lambda: self.started and self.rows("id", "pid IS NOT NULL AND state = 'running'"), "it runs")
 
-    def orphan(self, command: str, *, recorded: bool = True, window: float | None = None) -> None:
+    def orphan(
+        self, command: str, *, recorded: bool = True, window: float | None = None, lease: float | None = None
+    ) -> None:
         """A run whose tick was killed and whose command lives on; `recorded`: its pid is in the ledger."""
         self.write(command)
-        tick = self.start(window=window)
+        tick = self.start(window=window, lease=lease)
         self.wait_for_pid()
         tick.send(signal.SIGKILL)
         tick.wait()
