@@ -97,7 +97,7 @@ def _fork(arguments: Tick, ready: int, go: int, second: float | None) -> tuple[i
     return pid, out, err
 
 
-def _tick(arguments: Tick, second: float | None) -> int:
+def _tick(arguments: Tick, second: float | None = None) -> int:
     from cronledger.cli.options import TICK, read_plainly
     from cronledger.cli.tick import tick
     from cronledger.clock import elapsed
