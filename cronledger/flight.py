@@ -9,12 +9,13 @@ from typing import Any
 
 from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
+from cronledger.endings import Ending, Endings
 from cronledger.errors import LedgerBusy, LedgerError
-from cronledger.events import Event, Failed, Ran, Trouble, lasting, local, tail, utc
+from cronledger.events import Event, Trouble, lasting, local, utc
 from cronledger.leases import Lease, Leases
 from cronledger.ledger import Ledger, Run
 from cronledger.ledger.runs import SETTLE_WITHIN
-from cronledger.notices import Notice, Notices, owes
+from cronledger.notices import Notice, Notices
 from cronledger.schedule import Job, Schedule
 
 SETTLE_FOR = 600.0
@@ -32,18 +33,6 @@ class _Flying:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """A run that is over and not yet recorded. `doubtful`: its claim was never answered, so it may have no row."""
-
-    run: Run
-    outcome: Outcome
-    ended: float
-    keep_output: str = "never"
-    pid: int | None = None
-    doubtful: bool = False
-
-
 class Flight:
     """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError.
 
@@ -58,9 +47,8 @@ class Flight:
         self._leases = Leases(ledger)
         self._notices = Notices(ledger, self._commands)
         self._flying: dict[str, _Flying] = {}
-        self._endings: list[_Ending] = []
+        self._endings = Endings(ledger)
         self._troubles: list[Trouble] = []
-        self._owes = False
         self._pause = 0.0
         self._again_at = 0.0
         self._stopping = False
@@ -77,8 +65,7 @@ class Flight:
     @property
     def is_busy(self) -> bool:
         """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
-        recorded = not any(not ending.doubtful for ending in self._endings)
-        return bool(self._flying or self._notices.is_busy or not recorded)
+        return bool(self._flying or self._notices.is_busy or self._endings.is_busy)
 
     @property
     def runs(self) -> int:
@@ -106,7 +93,7 @@ class Flight:
         lease = self._leases.take(run)
         if why := _over(run, deadline, lease):  # frozen since the claim: others may have started the next one
             self._leases.drop(run)
-            self._endings.append(_Ending(run, Outcome(None, why, 0, ""), elapsed(), job.keep_output))
+            self._endings.add(Ending(run, Outcome(None, why, 0, ""), elapsed(), job.keep_output))
             return
         flying = self._flying[run.id] = _Flying(run, job.keep_output)
         flying.pid = self._commands.start(
@@ -142,7 +129,7 @@ class Flight:
     def doubt(self, run: Run) -> None:
         """A claim was never answered: if its row is there, it is settled as failed."""
         outcome = Outcome(None, "not started: the ledger did not answer while it was claimed", 0, "")
-        self._endings.append(_Ending(run, outcome, elapsed(), doubtful=True))
+        self._endings.add(Ending(run, outcome, elapsed(), doubtful=True))
 
     def tell(self, notice: Notice, environment: Mapping[str, str]) -> None:
         """Take a notice that is owed, and tell it if that succeeds."""
@@ -151,7 +138,7 @@ class Flight:
 
     def owes(self) -> bool:
         """Whether a run was recorded since the last call that owes a notice."""
-        owes, self._owes = self._owes, False
+        owes, self._endings.owes = self._endings.owes, False
         return owes
 
     def stop(self, signum: int, because: str | None = None) -> None:
@@ -167,7 +154,7 @@ class Flight:
         for run_id, outcome in self._commands.wait(timeout):
             if flying := self._flying.pop(run_id, None):
                 self._leases.drop(flying.run)
-                self._endings.append(_Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
+                self._endings.add(Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
             elif trouble := self._notices.ended(run_id, outcome):
                 self._troubles.append(trouble)
 
@@ -221,7 +208,8 @@ class Flight:
         """
         leases = [partial(self._renew, run) for run in self._leases.due()]
         pids = [partial(self._record_pid, flying) for flying in self._flying.values() if flying.is_new]
-        endings = [partial(self._settle, ending) for ending in self._endings]
+        within = STOPPED_FOR if self._stopping else SETTLE_WITHIN
+        endings = [partial(self._endings.settle, ending, self.schedule, within) for ending in self._endings]
         return [*leases, *pids, *endings, *self._notices.steps()]
 
     def _renew(self, run: Run) -> None:
@@ -237,76 +225,10 @@ class Flight:
             self._ledger.record_pid(flying.run, flying.pid, self._commands.start_of(flying.run.id))
             flying.is_new = False
 
-    def _settle(self, ending: _Ending) -> Event | Trouble | None:
-        said = self._survivor(ending) if ending.outcome.survives else self._settled(ending)
-        self._endings.remove(ending)
-        return said
-
-    def _survivor(self, ending: _Ending) -> Trouble:
-        run = ending.run
-        return Trouble(
-            f"{run.job}: run {run.id} survives SIGKILL here (process group {ending.pid or 'unknown'}), so it is not"
-            f" settled and still bars its job; end it by hand, before it is reaped {_reaped_when(run)}"
-        )
-
-    def _settled(self, ending: _Ending) -> Event | None:
-        outcome, keep = ending.outcome, ending.keep_output
-        reason = outcome.reason if keep != "never" else _bare(outcome)
-        kept = keep == "always" or (keep == "failed" and reason is not None)
-        owing = owes(self.schedule, ending.run, "completed" if reason is None else "failed")
-        settled = self._ledger.settle(
-            ending.run,
-            pid=ending.pid,
-            duration_ms=outcome.duration_ms,
-            exit_code=outcome.exit_code,
-            failure_reason=reason,
-            output=outcome.output if kept else None,
-            owes=owing,
-            within=STOPPED_FOR if self._stopping else SETTLE_WITHIN,
-        )
-        if settled:
-            self._owes |= owing
-            return self._event(ending, outcome.reason)
-        return None if ending.doubtful else self._event(ending, self._too_late(ending))
-
-    def _event(self, ending: _Ending, reason: str | None) -> Event:
-        run, at, duration_ms = ending.run, self._ledger.clock.at(ending.ended), ending.outcome.duration_ms
-        if reason is None:
-            return Ran(
-                at=at, job=run.job, due_at=run.due_at, node=self._ledger.node, run_id=run.id, duration_ms=duration_ms
-            )
-        return Failed(
-            at=at,
-            job=run.job,
-            due_at=run.due_at,
-            node=self._ledger.node,
-            run_id=run.id,
-            duration_ms=duration_ms,
-            exit_code=ending.outcome.exit_code,
-            reason=reason,
-        )
-
-    def _too_late(self, ending: _Ending) -> str:
-        row = self._ledger.find(ending.run.id)
-        how = _bare(ending.outcome) or "exit 0"
-        if row is None or row.finished_at is None:
-            return f"ended ({how}) after its row had gone from the ledger"
-        at = local(row.finished_at, self.schedule.zone, self._ledger.clock.at(ending.ended))
-        return f"ended ({how}) after it was reaped at {at}"
-
     def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
         patience = STOPPED_FOR if self._stopping else SETTLE_FOR
         yield from self._notices.give_up(error, patience)
-        for ending in [one for one in self._endings if elapsed() - one.ended >= patience]:
-            self._endings.remove(ending)
-            if ending.doubtful:
-                continue
-            yield self._event(ending, ending.outcome.reason)
-            yield Trouble(
-                f"{error}; not recorded: the end of {ending.run.job}, run {ending.run.id}"
-                f" ({ending.outcome.reason or 'exit 0'}); its row stays running until the next tick of this node"
-                f" reaps it, or another's {_reaped_when(ending.run)}"
-            )
+        yield from self._endings.give_up(error, patience)
 
 
 def _over(run: Run, deadline: float, lease: Lease | None) -> str | None:
@@ -317,12 +239,3 @@ def _over(run: Run, deadline: float, lease: Lease | None) -> str | None:
     if lease is not None and now >= lease.until:
         return f"not started: its {run.limit} was about to end"
     return None
-
-
-def _reaped_when(run: Run) -> str:
-    return "when its lease is over" if run.lease else "a minute after its window"
-
-
-def _bare(outcome: Outcome) -> str | None:
-    """How it ended, without what it printed last."""
-    return outcome.reason and outcome.reason.removesuffix(f": {tail(outcome.output)}")

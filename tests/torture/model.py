@@ -62,7 +62,7 @@ def empty(without: str = "") -> bytes:
 def made_up() -> Iterator[None]:
     """Commands, /proc and time are the world's; nothing waits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("clock", "flight", "tick"):
+        for module in ("clock", "endings", "flight", "leases", "tick"):
             patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
@@ -125,7 +125,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         link = Link(SharedSqlite(world), Mask(None), budget=3600.0)
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         slots = [Slot(_job(*job), ZERO + slot * MINUTE) for job in jobs]
-        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml")
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path="/srv/app/schedule.toml", jobs=())
         with Runner(schedule, ledger, expected=1) as runner:  # type: ignore[arg-type]
             for event in Tick(runner, dict, slots, moment_of=lambda _: 0.0).events():
                 world.said.append(event)
