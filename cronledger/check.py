@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from itertools import islice
 
 from cronledger.cron import Cron
+from cronledger.events import lasting
 from cronledger.every import Every
 from cronledger.schedule import Job, Schedule, anyone_may_write
 from cronledger.year import Span, first, local_minutes, slots, spans
@@ -34,6 +35,8 @@ TEXTS = {
     'write one that does, such as "90s" or "2h"',
     "node-scope-lock": 'scope = "node" runs it on every node, but of those one at a time may hold its lock {lock}: the '
     "others stand down; write one of the two only",
+    "lease-too-long": "its lease of {lease} is longer than its stale_after of {stale_after} and so never needed; "
+    'write a shorter lease, such as lease = "5m", or leave it out',
     "shared-lock-minute": "shares the lock {lock} and a minute with job {other}, first at {time} on {day} in {zone}: "
     "one of the two stands down each time; write another minute, or another lock",
 }
@@ -63,7 +66,7 @@ def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
     shared = {job.name: found for job, found in _of_locks(jobs, years)}
     said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
     for job in jobs:
-        found = [*_of_timing(job, years[job.zone]), *_of_scope(job), *shared.get(job.name, [])]
+        found = [*_of_timing(job, years[job.zone]), *_of_windows(job), *_of_scope(job), *shared.get(job.name, [])]
         said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
     return said
 
@@ -131,6 +134,11 @@ def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime 
 def _of_scope(job: Job) -> Iterator[_Found]:
     if job.scope == "node" and job.lock:
         yield "node-scope-lock", {"lock": job.lock}
+
+
+def _of_windows(job: Job) -> Iterator[_Found]:
+    if job.lease and job.stale_after and job.lease > job.stale_after:
+        yield "lease-too-long", {"lease": lasting(job.lease), "stale_after": lasting(job.stale_after)}
 
 
 def _of_locks(jobs: list[Job], years: dict[tzinfo, list[Span]]) -> Iterator[tuple[Job, list[_Found]]]:

@@ -4,7 +4,7 @@ Instants are aware datetimes; `zone` is the schedule's. Sentences show local tim
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import ClassVar
 
 TAIL_CHARACTERS = 200
@@ -42,6 +42,11 @@ def duration(milliseconds: int) -> str:
     if seconds < 7200:
         return f"{seconds // 60}m{seconds % 60}s"
     return f"{seconds // 3600}h{seconds % 3600 // 60}m"
+
+
+def lasting(window: timedelta) -> str:
+    """A window, likewise."""
+    return duration(round(window / timedelta(milliseconds=1)))
 
 
 def utc(instant: datetime) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from cronledger import process
-from cronledger.events import duration
 from cronledger.ledger import Ledger, Run
 
 CLOCK_MARGIN = 120.0
@@ -31,7 +30,7 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
     `is_lost`: if it is a run of this very process, then this process knows nothing of it.
     """
     if run.expires_at <= ledger.clock.now():
-        return Dead(f"window of {duration(round(run.window.total_seconds() * 1000))} over")
+        return Dead(f"{run.limit} over")
     theirs, own = process.Owner.parse(run.owner), process.own()
     if theirs is None or own is None or not own.same_machine(theirs):
         return None

@@ -73,6 +73,7 @@ def _of_slot(
         job.name,
         due_at=due_at,
         stale_after=job.stale_after,
+        lease=job.lease,
         lock=job.lock,
         overlap=job.overlap,
         scope=job.scope,

@@ -114,8 +114,8 @@ class Tick:
         match fate_of(self._ledger, run, is_lost=self._runner.has_lost(run.id)):
             case Dead(why):
                 yield from self._reaped(run, why)
-            case Orphan(since) if self._ledger.adopt(run):
-                self._runner.flight().adopt(run, since)
+            case Orphan(since) if adopted := self._ledger.adopt(run):
+                self._runner.flight().adopt(adopted, since)
 
     def _reaped(self, run: Run, why: str) -> Iterator[Event]:
         if self._ledger.reap(run, why, owes=owes(self._runner.schedule, run, "failed")):
@@ -148,6 +148,7 @@ class Tick:
             job.name,
             due_at=slot.due_at,
             stale_after=job.stale_after,
+            lease=job.lease,
             lock=job.lock,
             overlap=job.overlap,
             scope=job.scope,

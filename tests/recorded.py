@@ -33,7 +33,7 @@ enabled = false
 KEYS = [
     *["id", "namespace", "job", "scope_node", "due_at", "state", "active_job", "held_lock", "cause", "node", "owner"],
     *["pid", "started_at", "expires_at", "finished_at", "duration_ms", "exit_code", "failure_reason"],
-    *["created_at", "updated_at"],
+    *["created_at", "updated_at", "lease_ms", "stale_after_ms", "attempts"],
 ]
 HOSTILE = "exit 3: [bold]\x1b[2Jred[/bold]\nsecond \u202e line é"
 HARMLESS = "exit 3: [bold]\\x1b[2Jred[/bold] second \\u202e line é"

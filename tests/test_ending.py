@@ -214,8 +214,8 @@ with Commands(mask=Mask(None), expected=1) as commands:
 
 
 def adopt(commands: Commands, pid: int | None, start: int | None, since: int, deadline: float = 60) -> None:
-    window = timedelta(minutes=10)
-    commands.adopt("job", pid, start, RUN, since=since, deadline=elapsed() + deadline, window=window)
+    end = elapsed() + deadline
+    commands.adopt("job", pid, start, RUN, since=since, started=end - 600, deadline=end)
 
 
 def test_an_orphan_is_waited_for(commands, orphan, tmp_path):

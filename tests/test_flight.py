@@ -40,7 +40,7 @@ class Slow(Ledger):
         super().__init__(Link(), "app", "web1", "", Clock(datetime.now(UTC), elapsed()))  # type: ignore[arg-type]
         self.settled: list[str] = []
 
-    def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None: ...
+    def record_pid(self, run: Run, pid: int, pid_start: int | None, attempt: int = 1) -> None: ...
 
     def settle(self, run: Run, **how: object) -> bool:
         self.settled.append(run.job)

@@ -66,19 +66,24 @@ def main() -> None:
     import cronledger.notices
 
     cronledger.notices.WITHIN = asked["notice"] or cronledger.notices.WITHIN
-    if asked["window"] is not None:
-        _shorten(timedelta(seconds=asked["window"]))
+    shorten(stale_after=asked["window"])
     json.dump([list(_at_once(batch, asked["second"])) for batch in asked["batches"]], sys.stdout)
 
 
-def _shorten(window: timedelta) -> None:
+def shorten(**seconds: float | None) -> None:
+    """Seconds in place of these keys of each job, which a schedule cannot make shorter than a minute."""
     from cronledger.cli import opening, tick, working
+
+    shorter = {key: timedelta(seconds=value) for key, value in seconds.items() if value is not None}
 
     def load(path: str) -> object:
         schedule = opening.load_for_work(path)
-        return replace(schedule, jobs=tuple(replace(job, stale_after=window) for job in schedule.jobs))
+        return replace(schedule, jobs=tuple(replace(job, **shorter) for job in schedule.jobs))
 
-    tick.load_for_work = working.load_for_work = load  # type: ignore[assignment]
+    if shorter:
+        tick.load_for_work = working.load_for_work = load  # type: ignore[assignment]
+        if running := sys.modules.get("cronledger.cli.running"):
+            running.load_for_work = load  # type: ignore[attr-defined]
 
 
 def _at_once(batch: list[Tick], second: float | None) -> Iterator[Ended]:

@@ -108,6 +108,7 @@ def _job_at(timing: Cron | Every, zone: tzinfo) -> Job:
         timing=timing,
         command="",
         stale_after=timedelta(hours=1),
+        lease=None,
         description="",
         enabled=True,
         zone=zone,

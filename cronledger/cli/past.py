@@ -21,7 +21,7 @@ from cronledger.cli.opening import (
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import UsageError
-from cronledger.events import duration, harmless, local, utc
+from cronledger.events import duration, harmless, lasting, local, utc
 from cronledger.ledger import Ledger, Run, look, open_link
 from cronledger.schedule import Schedule, load
 
@@ -100,7 +100,10 @@ def _state(run: Run, now: datetime) -> str:
     if run.state != "running":
         return f"{run.state}: {run.failure_reason}" if run.failure_reason else run.state
     age = duration(max(0, round((now - run.started_at) / timedelta(milliseconds=1))))
-    return f"running for {age}" + ("; its window is over, the next tick reaps it" if run.expires_at <= now else "")
+    over = (
+        f"; its {'lease' if run.lease else 'window'} is over, the next tick reaps it" if run.expires_at <= now else ""
+    )
+    return f"running for {age}{over}"
 
 
 def _none(job: str | None, failed: bool, since: str | None, schedule: Schedule) -> str:
@@ -143,6 +146,7 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
         return moment(instant, schedule.zone, seconds=True) if instant else ""
 
     due = "by hand" if run.cause == "manual" else moment(run.due_at, schedule.zone)
+    is_running, renewed = run.state == "running", " and its lease not renewed" if run.lease else ""
     shown = [
         ("run", run.id),
         ("job", run.job),
@@ -150,8 +154,9 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
         ("due", due),
         ("node", run.node + (f", pid {run.pid}" if run.pid else "")),
         ("started", at(run.started_at)),
-        ("until", f"{at(run.started_at + run.window)}, its stale_after" if run.state == "running" else ""),
-        ("reaped", f"from {at(run.expires_at)} on, if it should still be running" if run.state == "running" else ""),
+        ("until", f"{at(run.started_at + run.window)}, its stale_after" if is_running and run.window else ""),
+        ("lease", lasting(run.lease) if run.lease else ""),
+        ("reaped", f"from {at(run.expires_at)} on, if it should still be running{renewed}" if is_running else ""),
         ("lock", run.held_lock or ""),
         ("finished", at(run.finished_at)),
         ("took", took(run)),

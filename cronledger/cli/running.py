@@ -118,6 +118,7 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
             job.name,
             due_at=None,
             stale_after=job.stale_after,
+            lease=job.lease,
             lock=job.lock,
             overlap=job.overlap,
             scope=job.scope,

@@ -8,7 +8,6 @@ import math
 import os
 import selectors
 import signal
-import stat
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from types import TracebackType
 from cronledger import process
 from cronledger.clock import elapsed
 from cronledger.command.ending import SETTLING, WATCHING, Adopted, Groups, Outcome, Run
+from cronledger.command.missing import missing
 from cronledger.command.places import Places
 from cronledger.command.started import Pipe, Started, readable
 from cronledger.masking import Mask
@@ -30,32 +30,6 @@ _CHUNK = 64 * 1024
 _PIPE_AT_MOST = 16  # chunks of a last drain: pipe-max-size of pipe(7), for a background child may print without end
 _NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _OF_A_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC}
-
-
-def missing(argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str | None:
-    """Why this node cannot start the command, as a part of a sentence: its cwd, shell or program. None when it can.
-
-    A program with a slash counts from `cwd`; another is looked for on the PATH of `env`, as execvpe(3) does.
-    """
-    if not _is(stat.S_ISDIR, cwd):
-        return f"cwd {cwd} is not there"
-    if not os.access(cwd, os.X_OK):
-        return f"cwd {cwd} may not be entered"
-    name, kind = argv[0], "shell" if argv[1:2] == ("-c",) else "program"
-    path = [""] if "/" in name else os.get_exec_path(env)
-    places = [os.path.join(cwd, folder, name) for folder in path]
-    there = [place for place in places if _is(stat.S_ISREG, place)]
-    if any(os.access(place, os.X_OK) for place in there):
-        return None
-    if there:
-        return f"{kind} {there[0]} is not executable"
-    return f"{kind} {places[0]} is not there" if "/" in name else f"{kind} {name} is not on its PATH {':'.join(path)}"
-
-
-def _is(kind: Callable[[int], bool], path: str) -> bool:
-    with suppress(OSError, ValueError):
-        return kind(os.stat(path).st_mode)
-    return False
 
 
 class Commands:
@@ -118,7 +92,7 @@ class Commands:
         env: Mapping[str, str],
         *,
         deadline: float,
-        window: timedelta,
+        window: timedelta | None,
         limit: str = "its stale_after",
         stdin: str = "",
         live: Callable[[bytes], None] | None = None,
@@ -126,7 +100,8 @@ class Commands:
         """Starts a command in its own session and returns its pid; None when that fails, and `wait` then says why.
 
         `deadline` is an instant of `elapsed()`, `window` and `limit` the length and the name that are said when it is
-        reached. When the kernel has no room, tries again for 10 s. After `stop` nothing is started.
+        reached; infinity and None where there is none. When the kernel has no room, tries again for 10 s. After `stop`
+        nothing is started.
         """
         started = elapsed()
         try:
@@ -150,12 +125,24 @@ class Commands:
         run_id: str,
         *,
         since: int,
+        started: float,
         deadline: float,
-        window: timedelta,
     ) -> None:
         """Watches a run whose tick died; ends it at its deadline. See `process.lives` for `since`."""
-        self._add(key, Adopted(pid, start, run_id, since=since, deadline=deadline, window=window))
+        self._add(key, Adopted(pid, start, run_id, since=since, started=started, deadline=deadline))
         self._look_at = 0.0
+
+    def hold(self, key: str, until: float, unheld: str) -> None:
+        """The lease of a command in flight lasts until then; held no more, it is ended for the reason `unheld`."""
+        if run := self._runs.get(key):
+            run.hold(until, unheld)
+            self._look_at = min(self._look_at, run.look_again_at(elapsed()))
+
+    def end(self, key: str) -> None:
+        """Ends a command in flight whose row is over already; its exit tells how."""
+        if run := self._runs.get(key):
+            run.end("", signal.SIGTERM, elapsed())
+            self._look_at = 0.0
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Sleeps until something happens, at most `timeout` seconds and at most 1, and returns what has ended."""

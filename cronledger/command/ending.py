@@ -1,4 +1,4 @@
-"""How a run in flight comes to its end: by itself, at its window, or because its tick was told to stop.
+"""How a run in flight comes to its end: by itself, at its window, with its lease, or because its tick was told to stop.
 
 Times are seconds of `clock.elapsed()`.
 """
@@ -7,7 +7,6 @@ import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from cronledger import process
 
@@ -37,10 +36,14 @@ class Outcome:
 
 
 class Run:
-    """A run in flight. `because` says why it is being ended, `at_window` why when its window is over."""
+    """A run in flight. `because` says why it is being ended, `at_window` why when its window is over.
+
+    `deadline` is infinity for a run without a window. "" as `because` leaves it to its exit to tell how it ended.
+    """
 
     def __init__(self, *, started: float, deadline: float, at_window: str) -> None:
         self.started, self.deadline, self.at_window = started, deadline, at_window
+        self.held_until, self.unheld = math.inf, ""
         self.because: str | None = None
         self.survives = False
         self.kill_at = self.give_up_at = math.inf
@@ -71,18 +74,24 @@ class Run:
         self.give_up_at = min(self.give_up_at, now + GIVE_UP_AFTER)
         self.signal(signum)
 
+    def hold(self, until: float, unheld: str) -> None:
+        """Its lease lasts until then; when it is not held again before, it is ended for the reason `unheld`."""
+        self.held_until, self.unheld = until, unheld
+
     def look(self, now: float) -> None:
-        """Ends it at its window, and kills what has not ended in time."""
-        if self.because is None and now >= self.deadline:
-            late = now >= self.deadline + KILL_AFTER
-            self.end(self.at_window, signal.SIGKILL if late else signal.SIGTERM, now)
+        """Ends it at its window or with its lease, and kills what has not ended in time."""
+        for moment, because in ((self.deadline, self.at_window), (self.held_until, self.unheld)):
+            if self.because is None and now >= moment:
+                late = now >= moment + KILL_AFTER
+                self.end(because, signal.SIGKILL if late else signal.SIGTERM, now)
         if now >= self.kill_at:
             self.signal(signal.SIGKILL)
 
     def look_again_at(self, now: float) -> float:
         """When to look at it again, should nothing happen before."""
         pause = WATCHING if self.because is None else SETTLING
-        return min([now + pause, *(moment for moment in (self.deadline, self.kill_at) if moment > now)])
+        moments = (self.deadline, self.held_until, self.kill_at)
+        return min([now + pause, *(moment for moment in moments if moment > now)])
 
     def duration_ms(self, now: float) -> int:
         """Milliseconds since its start."""
@@ -93,9 +102,9 @@ class Adopted(Run):
     """A run whose tick died: watched from outside, so that all that can be known is when nothing of it lives."""
 
     def __init__(
-        self, pid: int | None, start: int | None, run_id: str, *, since: int, deadline: float, window: timedelta
+        self, pid: int | None, start: int | None, run_id: str, *, since: int, started: float, deadline: float
     ) -> None:
-        super().__init__(started=deadline - window.total_seconds(), deadline=deadline, at_window=UNKNOWN)
+        super().__init__(started=started, deadline=deadline, at_window=UNKNOWN)
         self._pid, self._start, self._run_id, self._since = pid, start, run_id, since
         self._ask_at = 0.0
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from cronledger.command.ending import SETTLING, Groups, Outcome, Run
-from cronledger.events import duration, tail
+from cronledger.events import lasting, tail
 from cronledger.masking import Mask, Stream, Tail
 
 
@@ -34,11 +34,11 @@ class Started(Run):
         *,
         started: float,
         deadline: float,
-        window: timedelta,
+        window: timedelta | None,
         limit: str,
     ) -> None:
-        text = duration(round(window.total_seconds() * 1000))
-        super().__init__(started=started, deadline=deadline, at_window=f"ended after {text}, {limit}")
+        at_window = f"ended after {lasting(window)}, {limit}" if window else ""
+        super().__init__(started=started, deadline=deadline, at_window=at_window)
         self.pid = pid
         self.pipe = Pipe(pipe, self._take)
         self.exit_fd = _exit_fd(pid)

@@ -62,9 +62,9 @@ def checked_clock(link: Link) -> Clock:
     return read_clock(link)
 
 
-def read_clock(link: Link) -> Clock:
-    """The database's clock, read once."""
-    now = link.instant(link.send(link.dialect.now).rows[0]["now"])
+def read_clock(link: Link, *, within: float | None = None, tries: int = 10_000) -> Clock:
+    """The database's clock, read once. See Link.send for `within` and `tries`."""
+    now = link.instant(link.send(link.dialect.now, within=within, tries=tries).rows[0]["now"])
     assert now is not None
     return Clock(now, elapsed())
 

@@ -44,7 +44,7 @@ class Link:
     driver found by itself (PGPASSWORD, .pgpass) when it connects.
 
     `until`, a moment of `elapsed()`, bounds all calls beside: after it none is tried again, and an attempt is short.
-    `meanwhile` is given the seconds between two attempts, to sleep or to see to something else.
+    `meanwhile` is given the seconds between two attempts, to sleep or to see to something else, and none before one.
     """
 
     longest: ClassVar[int] = 400
@@ -87,6 +87,7 @@ class Link:
         pause = 0.05
         busy_from = elapsed()
         while True:
+            self.meanwhile(0.0)
             try:
                 if not self.dialect.is_open:
                     self._connect(min(CONNECT, self._share(deadline)))

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from cronledger.events import Holder
+from cronledger.events import Holder, lasting
 
 MARGIN = timedelta(seconds=60)
 """Between the end of a run's window, when its own tick ends it, and `expires_at`, when any node may reap it."""
@@ -38,11 +38,27 @@ class Run:
     created_at: datetime
     updated_at: datetime
     place: int | None = None
+    lease_ms: int | None = None
+    stale_after_ms: int | None = None
+    attempts: int | None = None
 
     @property
-    def window(self) -> timedelta:
-        """The longest that the run may take: the job's stale_after when it was claimed."""
-        return self.expires_at - self.started_at - MARGIN
+    def lease(self) -> timedelta | None:
+        """How long it is taken to live after each renewal of `expires_at`; None: it is not renewed."""
+        return _timedelta(self.lease_ms)
+
+    @property
+    def window(self) -> timedelta | None:
+        """The longest that the run may take: the job's stale_after when it was claimed. None: as long as its lease."""
+        if self.lease_ms is None:  # rows of older programs have nothing but this
+            return self.expires_at - self.started_at - MARGIN
+        return _timedelta(self.stale_after_ms)
+
+    @property
+    def limit(self) -> str:
+        """What is over when `expires_at` has passed: `window of 60m0s`, or `lease of 5m0s`."""
+        kind = "window" if self.lease is None else "lease"
+        return f"{kind} of {lasting(self.lease or self.window or timedelta())}"
 
     @property
     def scoped(self) -> tuple[str, str]:
@@ -90,6 +106,15 @@ class NoPlace:
 
 
 Claim = Claimed | ClaimedElsewhere | Barred | NoPlace
+
+
+def milliseconds(window: timedelta | None) -> int | None:
+    """A window as a column holds it."""
+    return None if window is None else window // timedelta(milliseconds=1)
+
+
+def _timedelta(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
 def new_token() -> str:

@@ -2,14 +2,25 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
 from cronledger.clock import Clock
 from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Duplicate, Row, Unstorable, Value
 from cronledger.ledger.link import Link, Sent
-from cronledger.ledger.run import MARGIN, Barred, Claim, Claimed, ClaimedElsewhere, NoPlace, Run, new_token, uuid7
+from cronledger.ledger.run import (
+    MARGIN,
+    Barred,
+    Claim,
+    Claimed,
+    ClaimedElsewhere,
+    NoPlace,
+    Run,
+    milliseconds,
+    new_token,
+    uuid7,
+)
 
 SETTLE_WITHIN = 5.0
 _LOOKS = 5
@@ -20,6 +31,7 @@ COLUMNS = ", ".join(field.name for field in fields(Run) if field.name != "output
 _CLAIMED = (
     *("id", "namespace", "job", "scope_node", "due_at", "state", "active_job", "held_lock", "cause", "node", "owner"),
     *("started_at", "expires_at", "token", "created_at", "updated_at", "place"),
+    *("lease_ms", "stale_after_ms", "attempts"),
 )
 _INSERT = (
     f"INSERT INTO cronledger_runs ({', '.join(_CLAIMED)}) VALUES ({', '.join(f'%({name})s' for name in _CLAIMED)})"
@@ -41,7 +53,7 @@ _LOOK_PLACE = (
 _RUNNING = f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND state = 'running'"
 _PID = (
     "UPDATE cronledger_runs SET pid = %(pid)s, pid_start = %(pid_start)s, updated_at = %(now)s"
-    " WHERE id = %(id)s AND state = 'running'"
+    " WHERE id = %(id)s AND state = 'running' AND attempts = %(attempts)s"
 )
 _END = (
     "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, place = NULL,"
@@ -50,10 +62,11 @@ _END = (
     " output = %(output)s, pid = %(pid)s, notice = %(notice)s, token = %(token)s, updated_at = %(finished_at)s"
     " WHERE id = %(id)s AND state = 'running'"
 )
-# The look's row: of the same tick, and its window not made longer since.
+# The look's row: of the same tick, and neither its window nor its lease made longer since.
 _STILL = " AND owner = %(owner)s AND expires_at <= %(expires_at)s"
 _ADOPT = (
-    "UPDATE cronledger_runs SET owner = %(adopter)s, token = %(token)s, updated_at = %(now)s"
+    "UPDATE cronledger_runs SET owner = %(adopter)s, expires_at = %(held_until)s, token = %(token)s,"
+    " updated_at = %(now)s"
     " WHERE id = %(id)s AND state = 'running'" + _STILL
 )
 _TOKEN = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND token = %(token)s"
@@ -101,14 +114,19 @@ class Ledger:
         job: str,
         *,
         due_at: datetime | None,
-        stale_after: timedelta,
+        stale_after: timedelta | None,
+        lease: timedelta | None = None,
         lock: str | None = None,
         overlap: bool = False,
         scope: str = "cluster",
         cause: str = "schedule",
     ) -> Run:
-        """A run of this node that starts now, not yet in the ledger. `due_at` None: by hand, due at its start."""
+        """A run of this node that starts now, not yet in the ledger. `due_at` None: by hand, due at its start.
+
+        Without a `lease` it has a window, `stale_after`.
+        """
         now = self.clock.now()
+        expires_after = lease or (stale_after or timedelta()) + MARGIN
         return Run(
             id=uuid7(now),
             namespace=self.namespace,
@@ -122,10 +140,13 @@ class Ledger:
             node=self.node,
             owner=self.owner,
             started_at=now,
-            expires_at=now + stale_after + MARGIN,
+            expires_at=now + expires_after,
             token=new_token(),
             created_at=now,
             updated_at=now,
+            lease_ms=milliseconds(lease),
+            stale_after_ms=milliseconds(stale_after),
+            attempts=1,
         )
 
     def claim(self, run: Run) -> Claim:
@@ -161,9 +182,13 @@ class Ledger:
             return Barred(min(barring, key=lambda other: other.scoped != run.scoped))
         return NoPlace() if found else None
 
-    def record_pid(self, run: Run, pid: int, pid_start: int | None) -> None:
-        """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat)."""
+    def record_pid(self, run: Run, pid: int, pid_start: int | None, attempt: int = 1) -> None:
+        """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat).
+
+        One that comes late leaves the pid of a later attempt alone.
+        """
         values: dict[str, Value] = {"id": run.id, "pid": pid, "pid_start": pid_start, "now": self.clock.now()}
+        values["attempts"] = attempt
         self.link.send(_PID, values, within=SETTLE_WITHIN, tries=2)
 
     def settle(
@@ -224,11 +249,17 @@ class Ledger:
     def _ending(self, run: Run) -> dict[str, Value]:
         return {"id": run.id, "finished_at": self.clock.now(), "token": new_token()}
 
-    def adopt(self, run: Run) -> bool:
-        """Make this process the owner of a run whose tick died. False: another one was first, or it is over."""
+    def adopt(self, run: Run) -> Run | None:
+        """Make this process the owner of a run whose tick died, and renew its lease if it has one.
+
+        The run as it then is. None: another one was first, or it is over.
+        """
+        now = self.clock.now()
+        held_until = run.expires_at if run.lease is None else max(run.expires_at, now + run.lease)
         values: dict[str, Value] = {"id": run.id, "owner": run.owner, "expires_at": run.expires_at}
-        values |= {"adopter": self.owner, "token": new_token(), "now": self.clock.now()}
-        return self._wins(_ADOPT, _TOKEN, values)
+        values |= {"adopter": self.owner, "held_until": held_until, "token": new_token(), "now": now}
+        adopted = replace(run, owner=self.owner, expires_at=held_until)
+        return adopted if self._wins(_ADOPT, _TOKEN, values) else None
 
     def stand_down(self, run: Run) -> bool:
         """Whether it is for this node to say that `run`, a draft, stands down from its slot: once for each slot."""

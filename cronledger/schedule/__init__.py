@@ -26,7 +26,8 @@ _JOB_KEYS: dict[str, Reader] = {
     "cron": values.cron,
     "every": values.every,
     "command": values.command,
-    "stale_after": values.stale_after,
+    "stale_after": values.window,
+    "lease": values.window,
     "description": values.text,
     "enabled": values.boolean,
     "timezone": values.timezone,
@@ -53,8 +54,10 @@ _TOP_KEYS: dict[str, Reader] = {
     "job": values.array,
 }
 _REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bin/prune-sessions"'}
+_STALE_AFTER = timedelta(minutes=60)  # of a job without a lease that says nothing else
 _BUILT_IN = {
-    "stale_after": timedelta(minutes=60),
+    "stale_after": None,
+    "lease": None,
     "description": "",
     "enabled": True,
     "env": MappingProxyType[str, str]({}),
@@ -74,13 +77,17 @@ Command = str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One [[job]], with what it inherits from [defaults]. `line` is that of its header, `cwd` is absolute."""
+    """One [[job]], with what it inherits from [defaults]. `line` is that of its header, `cwd` is absolute.
+
+    `stale_after` is None only with a `lease`: then a run may take as long as it likes.
+    """
 
     line: int
     name: str
     timing: Cron | Every
     command: Command = field(repr=False)
-    stale_after: timedelta
+    stale_after: timedelta | None
+    lease: timedelta | None
     description: str
     enabled: bool
     zone: tzinfo
@@ -240,6 +247,8 @@ def _jobs(source: Source, tables: list[Any], inherited: dict[str, Any]) -> list[
             timing = job.pop("every", None) or job.pop("cron")
             # Of an interval job each run would be a line a few seconds apart.
             report = job.pop("report") or ("problems" if isinstance(timing, Every) else "all")
+            if job["lease"] is None:
+                job["stale_after"] = job["stale_after"] or _STALE_AFTER
             jobs.append(Job(line=line, timing=timing, zone=job.pop("timezone"), report=report, **job))
     _check_locks(source, locks)
     if source.toml.get("job", []) == []:

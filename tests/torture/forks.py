@@ -95,20 +95,22 @@ class Forks:
         folder: Path,
         *,
         window: float | None = None,
+        lease: float | None = None,
         uid: int = 0,
         wall: float | None = None,
         boot: str | None = None,
     ) -> Ticking:
         """`cronledger tick ARGUMENTS` in `folder`.
 
-        `window`: seconds in place of each stale_after. `uid`: as whom. `wall`: what the node's clock shows when it
-        starts, as time.time() does. `boot`: the id of another machine.
+        `window`, `lease`: seconds in place of each job's stale_after, and of its lease. `uid`: as whom. `wall`: what
+        the node's clock shows when it starts, as time.time() does. `boot`: the id of another machine.
         """
         with self._lock:
             self._number += 1
             files = folder / f"out.{self._number}", folder / f"err.{self._number}"
         named = {"out": str(files[0]), "err": str(files[1]), "folder": str(folder)}
-        pid = self.ask({"arguments": arguments, "window": window, "uid": uid, "wall": wall, "boot": boot} | named)
+        made_up = {"window": window, "lease": lease, "uid": uid, "wall": wall, "boot": boot}
+        pid = self.ask({"arguments": arguments} | made_up | named)
         return Ticking(pid, files, lambda: self.ask({"reap": pid}))
 
 
@@ -152,12 +154,9 @@ def _fork(asked: dict[str, Any]) -> int:
 
 
 def _tick(asked: dict[str, Any]) -> int:
-    from datetime import timedelta
-
     import ticks
 
-    if asked["window"] is not None:
-        ticks._shorten(timedelta(seconds=asked["window"]))
+    ticks.shorten(stale_after=asked["window"], lease=asked["lease"])
     if asked["wall"] is not None:
         _set_clock(asked["wall"])
     if asked["boot"] is not None:

@@ -62,7 +62,7 @@ def empty(without: str = "") -> bytes:
 def made_up() -> Iterator[None]:
     """Commands, /proc and time are the world's; nothing waits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("clock", "flight", "tick", "turns"):
+        for module in ("clock", "endings", "flight", "leases", "tick", "turns"):
             patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
@@ -145,6 +145,7 @@ def _job(name: str, lock: str, overlap: str) -> Any:
         overlap=bool(overlap),
         scope="cluster",
         stale_after=WINDOW,
+        lease=None,
         keep_output="never",
     )
 

@@ -116,10 +116,12 @@ class Stage:
         """Until the command runs and the ledger knows its pid."""
         self.wait_for(lambda: self.started and self.rows("id", "pid IS NOT NULL AND state = 'running'"), "it runs")
 
-    def orphan(self, command: str, *, recorded: bool = True, window: float | None = None) -> None:
+    def orphan(
+        self, command: str, *, recorded: bool = True, window: float | None = None, lease: float | None = None
+    ) -> None:
         """A run whose tick was killed and whose command lives on; `recorded`: its pid is in the ledger."""
         self.write(command)
-        tick = self.start(window=window)
+        tick = self.start(window=window, lease=lease)
         self.wait_for_pid()
         tick.send(signal.SIGKILL)
         tick.wait()

@@ -1,0 +1,32 @@
+"""Whether this node has what a command needs to start."""
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+
+def missing(argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str | None:
+    """Why this node cannot start the command, as a part of a sentence: its cwd, shell or program. None when it can.
+
+    A program with a slash counts from `cwd`; another is looked for on the PATH of `env`, as execvpe(3) does.
+    """
+    if not _is(stat.S_ISDIR, cwd):
+        return f"cwd {cwd} is not there"
+    if not os.access(cwd, os.X_OK):
+        return f"cwd {cwd} may not be entered"
+    name, kind = argv[0], "shell" if argv[1:2] == ("-c",) else "program"
+    path = [""] if "/" in name else os.get_exec_path(env)
+    places = [os.path.join(cwd, folder, name) for folder in path]
+    there = [place for place in places if _is(stat.S_ISREG, place)]
+    if any(os.access(place, os.X_OK) for place in there):
+        return None
+    if there:
+        return f"{kind} {there[0]} is not executable"
+    return f"{kind} {places[0]} is not there" if "/" in name else f"{kind} {name} is not on its PATH {':'.join(path)}"
+
+
+def _is(kind: Callable[[int], bool], path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return kind(os.stat(path).st_mode)
+    return False

@@ -1,0 +1,30 @@
+"""What its owner alone writes of a run while it goes on: that its lease is renewed, that another attempt begins.
+
+A statement that comes again, or late, changes nothing that a later one has written. All functions raise LedgerError.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from cronledger.ledger.dialect import Value
+from cronledger.ledger.run import Run
+from cronledger.ledger.runs import SETTLE_WITHIN, Ledger
+
+_RENEW = (
+    "UPDATE cronledger_runs SET expires_at = %(expires_at)s, updated_at = %(now)s"
+    " WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s AND expires_at < %(expires_at)s"
+)
+_OURS = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s"
+
+
+def renew(ledger: Ledger, run: Run, *, expires_at: datetime, now: datetime) -> bool:
+    """Let the lease of a run last until `expires_at`. False: the run was reaped, or another process adopted it."""
+    values: dict[str, Value] = {"id": run.id, "owner": ledger.owner, "expires_at": expires_at, "now": now}
+    return _keeps(ledger, _RENEW, values)
+
+
+def _keeps(ledger: Ledger, update: str, values: Mapping[str, Value]) -> bool:
+    """Whether the run is ours still: an UPDATE that met no row may have been ours before."""
+    if ledger.link.send(update, values, within=SETTLE_WITHIN, tries=2).count:
+        return True
+    return bool(ledger.link.send(_OURS, values, within=SETTLE_WITHIN, tries=2).rows)
