@@ -1,6 +1,6 @@
 """What cronledger costs, each figure as a ratio of medians of one run, beside its limit; exit status 1 above one.
 
-    python tests/bench.py [idle] [burst] [output] [schedule] [history]
+    python tests/bench.py [idle] [burst] [output] [schedule] [history] [work] [minute] [flat]
 
 The servers flush each commit to the disk, as real ones do. "Bare" is a Python that does the same by the driver alone.
 """
@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+import bench_work
 import servers
+from figures import Figure
 from fill import fill
 from machine import Guard
 
@@ -51,25 +53,6 @@ for job, process in enumerate(started):
     process.communicate()
     cursor.execute("UPDATE bare SET code = %s WHERE run = %s AND job = %s", (process.returncode, run, job))
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure: its value in `unit`, and the largest that passes; without a limit it is only said."""
-
-    name: str
-    value: float
-    unit: str
-    limit: float | None
-    note: str
-
-    @property
-    def passes(self) -> bool:
-        return self.limit is None or self.value <= self.limit
-
-    def __str__(self) -> str:
-        verdict = "" if self.limit is None else f"{'PASS' if self.passes else 'FAIL'}  at most {self.limit:g}"
-        return f"{self.name:48} {self.value:7.2f} {self.unit:6} {verdict:18} {self.note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +231,23 @@ def durable(kind: str) -> servers.Server:
     return servers.server(kind, durable=True)
 
 
+def work() -> Iterator[Figure]:
+    """Ten minutes of three nodes that work: twelve of real time."""
+    yield from bench_work.ten_minutes(folder() / "work", durable("postgres"))
+
+
+def minute() -> Iterator[Figure]:
+    """200 jobs due at once under `work`: four minutes."""
+    yield from bench_work.full_minute(folder() / "minute", durable("postgres"))
+
+
+def flat() -> Iterator[Figure]:
+    """The memory of a `work` that goes on: four minutes."""
+    yield from bench_work.flat(folder() / "flat", durable("postgres"))
+
+
 FIGURES = {"idle": idle, "burst": burst, "output": output, "schedule": schedule, "history": history}
+FIGURES |= {"work": work, "minute": minute, "flat": flat}
 
 
 def main(names: list[str]) -> int:
