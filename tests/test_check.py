@@ -140,6 +140,18 @@ def test_a_lock_on_every_node_is_warned_of(tmp_path: Path) -> None:
     assert [(one.code, one.job) for one in said(tmp_path, PARIS + text)] == [("node-scope-lock", "b")]
 
 
+def test_a_lease_that_outlasts_the_window_is_warned_of(tmp_path: Path) -> None:
+    """It would never tell anything that the window does not tell sooner."""
+    windows = [("2h", "1h"), ("1h", "1h"), ("5m", "1h"), ("2h", "")]
+    text = "".join(
+        job("@daily", f"j{number}", f'lease = "{lease}"\nstale_after = "{stale_after}"')
+        for number, (lease, stale_after) in enumerate(windows)
+    )
+    sentence = "its lease of 2h0m is longer than its stale_after of 60m0s and so never needed; "
+    sentence += 'write a shorter lease, such as lease = "5m", or leave it out'
+    assert of_job(tmp_path, text) == [("lease-too-long", sentence)]
+
+
 def test_every_code_has_a_sentence_that_says_what_to_write() -> None:
     """The table of codes is what --allow takes."""
     assert all("; write " in text for text in TEXTS.values())

@@ -56,6 +56,18 @@ def paused(job: str, node: str = "", *, until: str | None = None, reason: str | 
 
 LINES = [
     (
+        failed("2026-11-30T03:25:00", 900_000, "ended: lease not renewable since 03:20:10"),
+        "2026-11-30T03:25:00+01:00 failed inbox:poll in 15m0s: ended: lease not renewable since 03:20:10",
+    ),
+    (
+        Reaped(
+            **where("2026-11-30T04:02:00", "loads:eu"),  # type: ignore[arg-type]
+            holder=holder("loads:eu", "2026-11-30T03:00", "2026-11-30T03:00:01"),
+            why="lease of 5m0s over",
+        ),
+        "2026-11-30T04:02:00+01:00 reaped loads:eu: run of 03:00 on web2, started 03:00:01, lease of 5m0s over",
+    ),
+    (
         Ran(**where("2026-11-30T03:15:01", "sessions:prune"), duration_ms=1400),  # type: ignore[arg-type]
         "2026-11-30T03:15:01+01:00 ran sessions:prune in 1.4s",
     ),

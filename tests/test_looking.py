@@ -254,6 +254,20 @@ def test_show_says_how_long_a_run_may_still_take(sqlite: Database, run: Run) -> 
     )
 
 
+def test_show_says_that_a_run_is_leased(sqlite: Database, run: Run) -> None:
+    """One with a lease has no end of its own but a stale_after that it was given; its lease is said instead."""
+    running(sqlite, 0, lease_ms=300_000)
+    shown = run("show", "sessions:prune").stdout
+    assert "\nlease    5m0s\n" in shown
+    assert "until" not in shown
+    assert re.search(
+        r"^reaped   from .* on, if it should still be running and its lease not renewed$", shown, re.MULTILINE
+    )
+    sqlite.sql("UPDATE cronledger_runs SET expires_at = '2026-03-01 00:00:00.000000', stale_after_ms = 7200000")
+    assert re.search(r"running for .*; its lease is over, the next tick reaps it$", run("history").stdout, re.MULTILINE)
+    assert re.search(r"^until    .*, its stale_after$", run("show", "sessions:prune").stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("named", "words"), [("nothing", "no run nothing"), ("0197a0e0", "more than one run"), ("01", "no run 01")]
 )

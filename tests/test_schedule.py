@@ -71,6 +71,24 @@ def test_a_job_has_what_it_says_over_the_defaults_over_what_is_built_in(folder: 
     assert (full.overlap, full.env, full.argv) == (True, {"A": "1", "B": "2"}, ("x", "-y"))
 
 
+def test_a_lease_stands_in_place_of_the_window_that_is_built_in(folder: Path) -> None:
+    """Of stale_after only what the job or [defaults] says counts beside a lease; "" drops an inherited one."""
+    lines = {
+        "": (timedelta(hours=1), None),
+        'lease = "5m"': (None, timedelta(minutes=5)),
+        'lease = "5m"\nstale_after = "2h"': (timedelta(hours=2), timedelta(minutes=5)),
+    }
+    inherited = {
+        'lease = ""': (timedelta(hours=3), None),
+        'stale_after = ""': (None, timedelta(minutes=7)),
+        'lease = ""\nstale_after = ""': (timedelta(hours=1), None),
+    }
+    for head, windows in ((HEAD, lines), (f'{HEAD}[defaults]\nstale_after = "3h"\nlease = "7m"\n', inherited)):
+        for line, window in windows.items():
+            [job] = loaded(f"{head}{JOB}{line}\n").jobs
+            assert (job.stale_after, job.lease) == window
+
+
 def test_the_jobs_due_are_the_enabled_ones_in_the_order_of_the_file(folder: Path) -> None:
     """Seconds do not matter, each job goes by its own zone, and a naive moment is refused."""
     read = loaded(

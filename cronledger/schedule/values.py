@@ -179,7 +179,9 @@ def keep(value: Any) -> timedelta:
     return duration
 
 
-def window(value: Any) -> timedelta:
+def window(value: Any) -> timedelta | None:
+    if value == "":
+        return None
     if not isinstance(value, str):
         minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
         raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
