@@ -61,6 +61,9 @@ def _near_turn() -> float:
         time.sleep(0.2)
 
 
+AHEAD = "SELECT pg_catalog.clock_timestamp() + seconds * INTERVAL ''1 second'' FROM ahead.of"
+
+
 class DatabaseClock:
     """The clock of a server of our own, as new sessions of a database find it. Use as a context manager."""
 
@@ -76,8 +79,7 @@ class DatabaseClock:
                 "CREATE SCHEMA ahead",
                 "CREATE TABLE ahead.of (seconds integer)",
                 "INSERT INTO ahead.of VALUES (0)",
-                "CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS"
-                " 'SELECT pg_catalog.clock_timestamp() + seconds * INTERVAL ''1 second'' FROM ahead.of'",
+                f"CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS '{AHEAD}'",
                 f"ALTER DATABASE {name} SET search_path = ahead, pg_catalog, public",
             ):
                 self._database.sql(statement)
@@ -109,7 +111,7 @@ def database_jumps(stages: Stages, tally: Tally) -> None:
 
 
 def _jump(runs: Stage, endless: Stage, clock: DatabaseClock, by: int) -> None:
-    """Others leave the runs alone; one is settled as it was, one is ended after its window, not `by` sooner or later."""
+    """Others leave the runs alone; one is settled as it was, one is ended after its window, by no other measure."""
     runs.write(UNTIL_GO)
     endless.write(FOR_EVER)
     tick, ended = runs.start(), endless.start(window=8.0)

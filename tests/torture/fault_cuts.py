@@ -31,11 +31,8 @@ def test_mute(database: Database, cron_environment: dict[str, str], tmp_path: Pa
 
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
 def test_late(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally) -> None:
-    """Each answer late, by 0.1 s, 0.5 s, and by more than a tick waits: it works, or gives up and names what was due."""
-    tally.fault, tally.database = (
-        "each answer late while a tick runs, reaps, adopts, stands down, settles",
-        database.kind,
-    )
+    """Each answer late by 0.1 s, 0.5 s, or more than a tick waits: it works, or gives up and names what was due."""
+    tally.fault, tally.database = "answers late while a tick runs, reaps, adopts, stands down, settles", database.kind
     with Stages(database, tmp_path, cron_environment) as stages:
         answers_come_late(stages, tally, (0.1, 0.5))
         answers_come_too_late(stages, tally)

@@ -1,4 +1,4 @@
-"""Where a secret could show that nobody looks at: command lines of processes, and errors of a ledger that is not there."""
+"""Where a secret could show unseen: command lines of processes, and errors of a ledger that is not there."""
 
 import json
 import secrets
