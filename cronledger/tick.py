@@ -11,13 +11,13 @@ from cronledger.events import Crowded, Event, Reaped, StoodDown, Trouble
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Barred, Claim, Claimed, NoPlace, Run
-from cronledger.ledger.jobs import Remembered, remembered
+from cronledger.ledger.jobs import Remembered, make_known, remembered
 from cronledger.ledger.look import run_of_slot
 from cronledger.ledger.places import Places
 from cronledger.notices import owed, owes
 from cronledger.runner import Runner
 from cronledger.schedule import Slot
-from cronledger.turns import Turns
+from cronledger.turns import Turns, ticking
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,6 +58,7 @@ class Tick:
         self._crowded_at: int | None = None
         self._paused: list[Remembered] | None = None
         self._asked = asked
+        self._shares = self._ledger.link.dialect.is_shared and not asked
         self._ends_at = ends_at
 
     def events(self) -> Iterator[Event | Trouble]:
@@ -75,7 +76,13 @@ class Tick:
             yield from self._reap(run)
         if most := self._runner.schedule.max_running:
             self._places = Places(self._ledger, most, running)
-        yield from self.go_on()
+        known = remembered(self._ledger)
+        self._paused = pauses.active(known, self._ledger.clock.now())
+        if self._shares:
+            self._turns.share(ticking(self._ledger, known))
+        yield from self._claim_due()
+        if self._shares:
+            make_known(self._ledger, known)
         yield from self._tell()
         yield from self._remind()
 
@@ -86,10 +93,13 @@ class Tick:
             self._crowded_at = None
         if self.next_at <= elapsed():
             self._paused = None
-        while slot := self._turns.next():
-            yield from self._claim(slot)
+        yield from self._claim_due()
         if self._runner.owes_notices():
             yield from self._tell()
+
+    def _claim_due(self) -> Iterator[Event | Trouble]:
+        while slot := self._turns.next():
+            yield from self._claim(slot)
 
     def end(self, why: str) -> Iterator[Trouble]:
         """Name what was due and left to the other nodes, and will not be tried again here."""

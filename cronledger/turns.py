@@ -2,16 +2,25 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from cronledger import pauses
 from cronledger.clock import elapsed
 from cronledger.errors import LedgerError
+from cronledger.every import Every
 from cronledger.ledger import Ledger
+from cronledger.ledger.jobs import EVERY_JOB, Remembered
 from cronledger.ledger.look import slots_taken
 from cronledger.schedule import Slot
 
+HEAD_START = 0.18
+"""Seconds for which a slot is left to the node whose turn it is, and by which it may so be late."""
+LIVE = timedelta(seconds=150)
+"""Two ticks of a node and a little more: so long it counts as one that ticks."""
+SLACK = 2
+"""Seconds: slots of an interval job that come more often are left to nobody first."""
 AGAIN = 1.0
 """Seconds after which a slot that found no place on this node is tried again."""
 
@@ -45,6 +54,16 @@ class Turns:
     def left(self) -> list[Slot]:
         """What is left to the other nodes."""
         return [slot for _, slot in self._left]
+
+    def share(self, nodes: Sequence[str]) -> None:
+        """Leave what is the turn of another of these nodes, of which this one is one, to that one first."""
+        now = elapsed()
+        entries, self._waiting = self._waiting, []
+        for moment, slot in entries:
+            if turn_of(slot, nodes) in (None, self._ledger.node):
+                self._waiting.append((moment, slot))
+            else:
+                self._left.append((max(moment, now) + HEAD_START, slot))
 
     def next(self) -> Slot | None:
         """A slot to try now; of an interval job that is late the last one only."""
@@ -88,6 +107,31 @@ class Turns:
         self._left.clear()
         self._waiting.clear()
         return given_up
+
+
+def ticking(ledger: Ledger, rows: Iterable[Remembered]) -> list[str]:
+    """The nodes that may claim: this one, and those that ticked lately and are not drained, by what is remembered."""
+    now = ledger.clock.now()
+    live = (row for row in rows if row.job == EVERY_JOB and row.seen_at is not None and now - row.seen_at < LIVE)
+    return sorted({ledger.node, *(row.scope_node for row in live if not pauses.is_paused(row, now))})
+
+
+def turn_of(slot: Slot, nodes: Sequence[str]) -> str | None:
+    """Whose turn it is: the same node on all of them, and each of them as often as another; None: everyone's.
+
+    By rendezvous hashing: when a node goes, only its own turns go to others.
+    """
+    job = slot.job
+    if len(nodes) < 2 or job.scope == "node" or (isinstance(job.timing, Every) and job.timing.seconds < SLACK):
+        return None
+    from hashlib import blake2b
+
+    named = f"{job.name} {slot.due_at.isoformat()}"
+
+    def weight(node: str) -> bytes:
+        return blake2b(f"{node} {named}".encode(), digest_size=8).digest()
+
+    return max(nodes, key=weight)
 
 
 def _parted(entries: list[_Entry], now: float) -> tuple[list[_Entry], list[Slot]]:

@@ -6,6 +6,7 @@ Input: {"batches": [[TICK, …], …]}; the ticks of a batch run at once, the ba
 of `cronledger tick` arguments. Output: for each batch, for each tick, [exit status, stdout, stderr].
 `"window"`: seconds that replace every job's stale_after, which a schedule cannot make shorter than a minute.
 `"second"`: of the minute, at which the ticks take the node's clock to be; it is put off by less than 30 s for that.
+`"late"`: the seconds by which each tick of a batch begins late; those that it does not name begin at once.
 `"notice"`: seconds that replace the minute that a notice may take.
 
 CRONLEDGER_TEST_BY=work lets `cronledger work` do each of them, see worker.one_minute; "mixed" every other process.
@@ -19,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import zip_longest
 
 import worker
 
@@ -37,11 +39,12 @@ def run_batches(
     second: float | None = None,
     notice: float | None = None,
     by: str | None = None,
+    late: Sequence[float] = (),
 ) -> list[list[Ended]]:
     """The same, from a test: starts this file as a program with `env`."""
     done = subprocess.run(
         [sys.executable, __file__],
-        input=json.dumps({"batches": batches, "window": window, "second": second, "notice": notice}),
+        input=json.dumps({"batches": batches, "window": window, "second": second, "notice": notice, "late": late}),
         env=done_by(env, by),
         text=True,
         capture_output=True,
@@ -67,7 +70,7 @@ def main() -> None:
 
     cronledger.notices.WITHIN = asked["notice"] or cronledger.notices.WITHIN
     shorten(stale_after=asked["window"])
-    json.dump([list(_at_once(batch, asked["second"])) for batch in asked["batches"]], sys.stdout)
+    json.dump([list(_at_once(batch, asked["second"], asked["late"])) for batch in asked["batches"]], sys.stdout)
 
 
 def shorten(**seconds: float | None) -> None:
@@ -86,9 +89,9 @@ def shorten(**seconds: float | None) -> None:
             running.load_for_work = load  # type: ignore[attr-defined]
 
 
-def _at_once(batch: list[Tick], second: float | None) -> Iterator[Ended]:
+def _at_once(batch: list[Tick], second: float | None, late: list[float]) -> Iterator[Ended]:
     ready, go = os.pipe()
-    started = [_fork(arguments, ready, go, second) for arguments in batch]
+    started = [_fork(arguments, ready, go, second, wait) for arguments, wait in zip_longest(batch, late[: len(batch)])]
     os.close(ready)
     os.close(go)
     for pid, out, err in started:
@@ -96,7 +99,7 @@ def _at_once(batch: list[Tick], second: float | None) -> Iterator[Ended]:
         yield os.waitstatus_to_exitcode(status), _read(out), _read(err)
 
 
-def _fork(arguments: Tick, ready: int, go: int, second: float | None) -> tuple[int, int, int]:
+def _fork(arguments: Tick, ready: int, go: int, second: float | None, late: float | None) -> tuple[int, int, int]:
     out, err = _temporary(), _temporary()
     pid = os.fork()
     if pid == 0:
@@ -105,6 +108,7 @@ def _fork(arguments: Tick, ready: int, go: int, second: float | None) -> tuple[i
         os.dup2(err, 2)
         select.select([ready], [], [])  # the parent's end closes when all are forked
         os.close(ready)
+        time.sleep(late or 0)
         os._exit(_tick(arguments, second))
     return pid, out, err
 

@@ -75,6 +75,8 @@ class Dialect(Protocol):
     """One kind of database. Statements are written once, with %(name)s for parameters; a dialect sends them."""
 
     types: Types
+    is_shared: bool
+    """Whether nodes on several machines can keep a ledger in it."""
     insert_guard: str
     """What ends an INSERT that must not fail on a key that is taken; "" where that is the error Duplicate."""
     now: str

@@ -1,12 +1,19 @@
 """What the ledger remembers beside the runs: one row per job, and one per node under the job "", which is every job."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import Duplicate, Row, Value
 from cronledger.ledger.run import new_token
 from cronledger.ledger.runs import Ledger
+
+GONE = timedelta(days=30)
+"""After so long without a tick nothing is remembered of a node, unless it is drained."""
+KNOWN_WITHIN = 1.0
 
 EVERY_JOB = ""
 """In place of a job's name: what is remembered of all jobs, or with a `scope_node` of all jobs on that node."""
@@ -42,6 +49,18 @@ _REMEMBERED = f"{_ROWS} AND (job = '' OR paused_at IS NOT NULL OR timing IS NOT 
 _KEY = "namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s"
 _OF = f"SELECT {_COLUMNS} FROM cronledger_jobs WHERE {_KEY}"
 _TOKEN = f"SELECT job FROM cronledger_jobs WHERE {_KEY} AND token = %(token)s"
+_SEEN = (
+    "UPDATE cronledger_jobs SET seen_at = %(now)s, updated_at = %(now)s"
+    " WHERE namespace = %(namespace)s AND job = '' AND scope_node = %(node)s"
+)
+_FIRST_SEEN = (
+    "INSERT INTO cronledger_jobs (namespace, job, scope_node, seen_at, token, created_at, updated_at)"
+    " VALUES (%(namespace)s, '', %(node)s, %(now)s, '', %(now)s, %(now)s)"
+)
+_FORGET = (
+    "DELETE FROM cronledger_jobs WHERE namespace = %(namespace)s AND scope_node = %(gone)s AND paused_at IS NULL"
+    " AND (seen_at IS NULL OR seen_at < %(seen_before)s)"
+)
 
 
 def remembered(ledger: Ledger) -> list[Remembered]:
@@ -86,6 +105,24 @@ def _holds(ledger: Ledger, values: dict[str, Value]) -> bool:
 
 def _read(ledger: Ledger, row: Row) -> Remembered:
     return Remembered(**{name: _value(ledger, name, value) for name, value in row.items()})
+
+
+def make_known(ledger: Ledger, rows: Iterable[Remembered]) -> None:
+    """Tell the other nodes that this one ticks, and forget one that has gone for good. `rows`: what is remembered.
+
+    These are hints only: trouble with them is nobody's.
+    """
+    now = ledger.clock.now()
+    values: dict[str, Value] = {"namespace": ledger.namespace, "node": ledger.node, "now": now}
+    nodes = [row for row in rows if row.job == EVERY_JOB]
+    known = any(row.scope_node == ledger.node for row in nodes)
+    gone = (row.scope_node for row in nodes if row.seen_at and now - row.seen_at > GONE and not row.paused_at)
+    with suppress(LedgerError, Duplicate):
+        statement = _SEEN if known else _FIRST_SEEN + ledger.link.dialect.insert_guard
+        ledger.link.send(statement, values, within=KNOWN_WITHIN, tries=1)
+        if node := next((node for node in gone if node != ledger.node), None):
+            values |= {"gone": node, "seen_before": now - GONE}
+            ledger.link.send(_FORGET, values, within=KNOWN_WITHIN, tries=1)
 
 
 def _value(ledger: Ledger, name: str, value: object) -> Any:

@@ -70,6 +70,7 @@ class Mysql:
         # Said here, since a server's defaults may be latin1, MyISAM or a row format with short keys.
         table=f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT {_UTF8}",
     )
+    is_shared = True
     insert_guard = ""
     now = "SELECT UTC_TIMESTAMP(6) AS now"
     mutexes = (

@@ -69,6 +69,7 @@ class Postgres:
         instant="timestamptz(6)",
         number="bigint",
     )
+    is_shared = True
     insert_guard = " ON CONFLICT DO NOTHING"
     now = "SELECT clock_timestamp() AS now"
     mutexes = (

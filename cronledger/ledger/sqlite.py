@@ -18,6 +18,7 @@ class Sqlite:
     """See Dialect. A database file is made by install only: a tick opens what is there."""
 
     types = Types(name="TEXT", word="TEXT", text="TEXT", output="TEXT", instant="TEXT", number="INTEGER")
+    is_shared = False
     insert_guard = " ON CONFLICT DO NOTHING"
     now = "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now"
     mutexes = (
