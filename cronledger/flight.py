@@ -244,18 +244,17 @@ class Flight:
         return None if ending.doubtful else self._event(ending, self._too_late(ending))
 
     def _event(self, ending: _Ending, reason: str | None) -> Event:
-        run, at, duration_ms = ending.run, self._ledger.clock.at(ending.ended), self._duration(ending)
+        run, node, at, ms = ending.run, self._ledger.node, self._ledger.clock.at(ending.ended), self._duration(ending)
         if reason is None:
-            return Ran(
-                at=at, job=run.job, due_at=run.due_at, node=self._ledger.node, run_id=run.id, duration_ms=duration_ms
-            )
+            return Ran(at=at, job=run.job, due_at=run.due_at, node=node, run_id=run.id, cause=run.cause, duration_ms=ms)
         return Failed(
             at=at,
             job=run.job,
             due_at=run.due_at,
-            node=self._ledger.node,
+            node=node,
             run_id=run.id,
-            duration_ms=duration_ms,
+            cause=run.cause,
+            duration_ms=ms,
             exit_code=ending.outcome.exit_code,
             reason=reason,
         )

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from cronledger import pauses
+from cronledger import catchup, pauses
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Event, Reaped, StoodDown, Trouble
@@ -47,7 +47,7 @@ class Tick:
         self._environment = environment
         self._waiting = [(moment_of(slot.due_at), slot) for slot in slots]
         self._due: deque[Slot] = deque()
-        self._paused: list[Remembered] | None = None
+        self._rows: list[Remembered] | None = None
         self._asked = asked
         self._ends_at = ends_at
 
@@ -59,10 +59,11 @@ class Tick:
             yield from self.go_on()
 
     def begin(self) -> Iterator[Event | Trouble]:
-        """Reap the dead, claim what is due, tell of what is over, wherever it ran, and of pauses that last."""
+        """Reap the dead, claim what is due or was missed, tell of what is over, wherever it ran, and of long pauses."""
         for run in self._ledger.running():
             yield from self._reap(run)
         yield from self.go_on()
+        yield from self._make_up()
         yield from self._tell()
         yield from self._remind()
 
@@ -86,7 +87,7 @@ class Tick:
             self._waiting = [entry for entry in self._waiting if entry[0] > now]
             last = {slot.job.name: slot for slot in due}
             self._due.extend(slot for slot in due if slot is last[slot.job.name])
-            self._paused = None if due else self._paused
+            self._rows = None if due else self._rows
         return self._due.popleft() if self._due else None
 
     def _reap(self, run: Run) -> Iterator[Event | Trouble]:
@@ -127,12 +128,13 @@ class Tick:
         return list(dict.fromkeys(one.job.name for one in given_up))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
-        if barring := pauses.barring(self._pauses(), slot.job.name, self._ledger.node):
+        if barring := pauses.barring(self._paused(), slot.job.name, self._ledger.node):
             yield from self._pass_over(slot, barring)
             return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
-            yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
+            if slot.cause == "schedule":
+                yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()
         if self._runner.signal_name:
@@ -146,19 +148,23 @@ class Tick:
             lock=job.lock,
             overlap=job.overlap,
             scope=job.scope,
+            cause=slot.cause,
         )
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
-            case Barred(holder):
+            case Barred(holder) if slot.cause == "schedule":  # else a later tick tries again
                 yield from self._stand_down(slot, run, holder)
         flight.collect(0)
 
-    def _pauses(self) -> list[Remembered]:
-        """What is paused, looked up once for all slots that become due together."""
-        if self._paused is None:
-            self._paused = pauses.active(remembered(self._ledger), self._ledger.clock.now())
-        return self._paused
+    def _remembered(self) -> list[Remembered]:
+        """What the ledger knows of jobs and nodes, looked up once for all slots that become due together."""
+        if self._rows is None:
+            self._rows = remembered(self._ledger)
+        return self._rows
+
+    def _paused(self) -> list[Remembered]:
+        return pauses.active(self._remembered(), self._ledger.clock.now())
 
     def _pass_over(self, slot: Slot, barring: Remembered) -> Iterator[Trouble]:
         """A pause is silent, but to who asked for this minute."""
@@ -166,10 +172,21 @@ class Tick:
             why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
             yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
 
+    def _make_up(self) -> Iterator[Event | Trouble]:
+        """Claim what no node ran, for the jobs with catch_up. Who chose the minute chose it alone."""
+        if self._asked or self._runner.signal_name:
+            return
+        try:
+            self._due.extend(catchup.missed(self._ledger, self._runner.schedule, self._remembered()))
+            catchup.note(self._ledger, self._runner.schedule, self._remembered())
+        except LedgerError as error:
+            yield Trouble(f"{error}; what was missed is left to the next tick")
+        yield from self.go_on()
+
     def _remind(self) -> Iterator[Event | Trouble]:
         try:
             if not self._runner.signal_name:
-                yield from pauses.remind(self._ledger, self._runner.schedule, self._pauses())
+                yield from pauses.remind(self._ledger, self._runner.schedule, self._paused())
         except LedgerError as error:
             yield Trouble(f"{error}; whether something has been paused for a day is left to the next tick")
 
@@ -189,10 +206,10 @@ class Tick:
 
     def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event]:
         """Said once for each slot, or to who asked; of an interval job to nobody else."""
-        job = slot.job
-        if isinstance(job.timing, Every) and not self._asked:
+        job, is_said = slot.job, self._asked or not isinstance(slot.job.timing, Every)
+        if not is_said and job.catch_up is None:
             return
-        if self._ledger.stand_down(run) or self._asked:
+        if (self._ledger.stand_down(run) and is_said) or self._asked:
             at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
             yield StoodDown(at=at, job=job.name, due_at=slot.due_at, node=node, holder=held, lock=job.lock)
 

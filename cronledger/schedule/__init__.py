@@ -27,6 +27,7 @@ _JOB_KEYS: dict[str, Reader] = {
     "every": values.every,
     "command": values.command,
     "stale_after": values.stale_after,
+    "catch_up": values.catch_up,
     "description": values.text,
     "enabled": values.boolean,
     "timezone": values.timezone,
@@ -54,6 +55,7 @@ _TOP_KEYS: dict[str, Reader] = {
 _REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bin/prune-sessions"'}
 _BUILT_IN = {
     "stale_after": timedelta(minutes=60),
+    "catch_up": None,
     "description": "",
     "enabled": True,
     "env": MappingProxyType[str, str]({}),
@@ -91,6 +93,7 @@ class Job:
     scope: str
     keep_output: str
     report: str
+    catch_up: timedelta | None = None
     on_failure: Command | None = field(repr=False, default=None)
     on_recovery: Command | None = field(repr=False, default=None)
 
@@ -119,10 +122,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A job and an instant (UTC) at which it is due."""
+    """A job and an instant (UTC) at which it is due. `cause`: why it is claimed, "schedule" or "catch_up"."""
 
     job: Job
     due_at: datetime
+    cause: str = "schedule"
 
 
 @dataclass(frozen=True, slots=True)
