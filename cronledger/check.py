@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 
+from cronledger import catchup
 from cronledger.cron import Cron
 from cronledger.events import lasting
 from cronledger.every import Every
@@ -33,6 +34,7 @@ TEXTS = {
     "write a time of day that the change leaves alone",
     "uneven-interval": 'every = "{every}" does not divide a day: it is due at other times each day; '
     'write one that does, such as "90s" or "2h"',
+    "catch-up-unused": 'catch_up makes nothing up: {why}; leave it out, or write catch_up = ""',
     "node-scope-lock": 'scope = "node" runs it on every node, but of those one at a time may hold its lock {lock}: the '
     "others stand down; write one of the two only",
     "lease-too-long": "its lease of {lease} is longer than its stale_after of {stale_after} and so never needed; "
@@ -66,7 +68,8 @@ def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
     shared = {job.name: found for job, found in _of_locks(jobs, years)}
     said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
     for job in jobs:
-        found = [*_of_timing(job, years[job.zone]), *_of_windows(job), *_of_scope(job), *shared.get(job.name, [])]
+        found = [*_of_timing(job, years[job.zone]), *_of_windows(job), *_of_catch_up(job), *_of_scope(job)]
+        found += shared.get(job.name, [])
         said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
     return said
 
@@ -129,6 +132,11 @@ def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime 
         if count and (due := local_minutes(cron, start, count)):
             return start + first(due)
     return None
+
+
+def _of_catch_up(job: Job) -> Iterator[_Found]:
+    if job.catch_up and (why := catchup.no_effect(job)):
+        yield "catch-up-unused", {"why": why}
 
 
 def _of_scope(job: Job) -> Iterator[_Found]:

@@ -83,7 +83,13 @@ class Endings:
         run, at, duration_ms = ending.run, self._ledger.clock.at(ending.ended), ending.outcome.duration_ms
         if reason is None:
             return Ran(
-                at=at, job=run.job, due_at=run.due_at, node=self._ledger.node, run_id=run.id, duration_ms=duration_ms
+                at=at,
+                job=run.job,
+                due_at=run.due_at,
+                node=self._ledger.node,
+                run_id=run.id,
+                cause=run.cause,
+                duration_ms=duration_ms,
             )
         return Failed(
             at=at,
@@ -91,6 +97,7 @@ class Endings:
             due_at=run.due_at,
             node=self._ledger.node,
             run_id=run.id,
+            cause=run.cause,
             duration_ms=duration_ms,
             exit_code=ending.outcome.exit_code,
             reason=reason,

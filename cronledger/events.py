@@ -93,26 +93,38 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran(Event):
-    """A command ended with exit status 0."""
+class Ended(Event):
+    """A command ended. `cause` is that of its run: schedule, manual or catch_up."""
 
     duration_ms: int
+    cause: str = "schedule"
+
+    def took(self, zone: tzinfo) -> str:
+        """`reports:build in 1.4s`, and for which slot, where that was made up."""
+        missed = ""
+        if self.cause == "catch_up" and self.due_at:
+            missed = f", for its missed slot of {local(self.due_at, zone, self.at)}"
+        return f"{self.job} in {duration(self.duration_ms)}{missed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran(Ended):
+    """With exit status 0."""
 
     name = "ran"
     is_failure = False
 
     def sentence(self, zone: tzinfo) -> str:
-        return f"ran {self.job} in {duration(self.duration_ms)}"
+        return f"ran {self.took(zone)}"
 
     def carried(self) -> dict[str, object]:
-        return {"duration_ms": self.duration_ms, "exit_code": 0}
+        return {"cause": self.cause, "duration_ms": self.duration_ms, "exit_code": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Event):
-    """A command ended otherwise, could not be started, was ended, or ended after its run was reaped."""
+class Failed(Ended):
+    """Otherwise: it could not be started, was ended, exited with another status, or ended after its run was reaped."""
 
-    duration_ms: int
     exit_code: int | None
     reason: str
 
@@ -120,10 +132,11 @@ class Failed(Event):
     is_failure = True
 
     def sentence(self, zone: tzinfo) -> str:
-        return f"failed {self.job} in {duration(self.duration_ms)}: {self.reason}"
+        return f"failed {self.took(zone)}: {self.reason}"
 
     def carried(self) -> dict[str, object]:
-        return {"duration_ms": self.duration_ms, "exit_code": self.exit_code, "reason": one_line(self.reason)}
+        ended = {"cause": self.cause, "duration_ms": self.duration_ms, "exit_code": self.exit_code}
+        return {**ended, "reason": one_line(self.reason)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from cronledger import pauses
+from cronledger import catchup, pauses
 from cronledger.command import missing
 from cronledger.events import Crowded, StoodDown, local, utc
 from cronledger.every import Every
@@ -23,8 +23,12 @@ def plan(
     slots: Sequence[Slot],
     *,
     minute: datetime,
+    is_now: bool,
 ) -> Iterator[Planned]:
-    """For each running run that a tick would reap or adopt, and for each slot: a sentence, and a record."""
+    """For each running run that a tick would reap or adopt, and for each slot: a sentence, and a record.
+
+    `is_now`: of the present minute, in which missed slots would be made up too.
+    """
     held: list[Run] = []
     for run in ledger.running():
         would, why = _of_running(ledger, run)
@@ -33,8 +37,9 @@ def plan(
         if would:
             of = run.holder().run_of(schedule.zone, ledger.clock.now())
             yield _planned(would, run.job, run.due_at, f"{of} on {run.node}, {why}")
-    paused = pauses.active(remembered(ledger), ledger.clock.now())
-    for slot in slots:
+    rows = remembered(ledger)
+    paused = pauses.active(rows, ledger.clock.now())
+    for slot in [*slots, *(catchup.missed(ledger, schedule, rows) if is_now else [])]:
         would, why = _of_slot(schedule, ledger, environment, slot, held, paused)
         yield _planned(would, slot.job.name, slot.due_at, why)
     if not slots:
@@ -77,6 +82,7 @@ def _of_slot(
         lock=job.lock,
         overlap=job.overlap,
         scope=job.scope,
+        cause=slot.cause,
     )
     if taken := run_of_slot(ledger, run):
         started = local(taken.started_at, schedule.zone, now, seconds=True)
@@ -85,13 +91,17 @@ def _of_slot(
         return "pass over", pauses.told(ledger, barring).because(schedule.zone)
     if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
         return "leave", f"it cannot start on this node: {why}"
+    is_late = slot.cause == "catch_up"
     if holder := next((other for other in held if other.bars(run)), None):
         down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
-        return "stand down", down.because(schedule.zone)
+        would = "wait to make up" if is_late else "stand down"
+        return would, down.because(schedule.zone)
     running, most = sum(other.node == ledger.node for other in held), schedule.max_running
     if most and running >= most:
         full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most)
         return "wait", f"{full.because()}; it is left to the other nodes, and tried again while its minute lasts"
     held.append(run)
     at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))
+    if is_late:
+        return "make up", f"no node ran its slot of {at}, and nothing bars it"
     return "run", f"due at {at}, its slot is free and nothing bars it"

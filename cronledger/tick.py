@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cronledger import pauses
+from cronledger import catchup, pauses
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Crowded, Event, Reaped, StoodDown, Trouble
@@ -56,7 +56,7 @@ class Tick:
         self._turns = Turns(self._ledger, due, until=min(until, ends_at) - LAST)
         self._places: Places | None = None
         self._crowded_at: int | None = None
-        self._paused: list[Remembered] | None = None
+        self._rows: list[Remembered] | None = None
         self._asked = asked
         self._shares = self._ledger.link.dialect.is_shared and not asked
         self._ends_at = ends_at
@@ -70,17 +70,17 @@ class Tick:
         yield from self.end(f"ended by {self._runner.signal_name}")
 
     def begin(self) -> Iterator[Event | Trouble]:
-        """Reap the dead, claim what is due, tell of what is over, wherever it ran, and of pauses that last."""
+        """Reap the dead, claim what is due or was missed, tell of what is over, wherever it ran, and of long pauses."""
         running = self._ledger.running()
         for run in running:
             yield from self._reap(run)
         if most := self._runner.schedule.max_running:
             self._places = Places(self._ledger, most, running)
-        known = remembered(self._ledger)
-        self._paused = pauses.active(known, self._ledger.clock.now())
+        known = self._remembered()
         if self._shares:
             self._turns.share(ticking(self._ledger, known))
         yield from self._claim_due()
+        yield from self._make_up()
         if self._shares:
             make_known(self._ledger, known)
         yield from self._tell()
@@ -92,7 +92,7 @@ class Tick:
             self._turns.hasten()
             self._crowded_at = None
         if self.next_at <= elapsed():
-            self._paused = None
+            self._rows = None
         yield from self._claim_due()
         if self._runner.owes_notices():
             yield from self._tell()
@@ -142,12 +142,13 @@ class Tick:
             yield Trouble(not_claimed(str(error), [slot, *self._turns.give_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
-        if barring := pauses.barring(self._pauses(), slot.job.name, self._ledger.node):
+        if barring := pauses.barring(self._paused(), slot.job.name, self._ledger.node):
             yield from self._pass_over(slot, barring)
             return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
-            yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
+            if slot.cause == "schedule":
+                yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()
         if self._runner.signal_name:
@@ -162,21 +163,25 @@ class Tick:
             lock=job.lock,
             overlap=job.overlap,
             scope=job.scope,
+            cause=slot.cause,
         )
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
-            case Barred(holder):
+            case Barred(holder) if slot.cause == "schedule":  # else a later tick tries again
                 yield from self._stand_down(slot, run, holder)
             case NoPlace():
                 yield from self._leave(slot, run)
         flight.collect(0)
 
-    def _pauses(self) -> list[Remembered]:
-        """What is paused, looked up once for all slots that become due together."""
-        if self._paused is None:
-            self._paused = pauses.active(remembered(self._ledger), self._ledger.clock.now())
-        return self._paused
+    def _remembered(self) -> list[Remembered]:
+        """What the ledger knows of jobs and nodes, looked up once for all slots that become due together."""
+        if self._rows is None:
+            self._rows = remembered(self._ledger)
+        return self._rows
+
+    def _paused(self) -> list[Remembered]:
+        return pauses.active(self._remembered(), self._ledger.clock.now())
 
     def _pass_over(self, slot: Slot, barring: Remembered) -> Iterator[Trouble]:
         """A pause is silent, but to who asked for this minute."""
@@ -184,10 +189,21 @@ class Tick:
             why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
             yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
 
+    def _make_up(self) -> Iterator[Event | Trouble]:
+        """Claim what no node ran, for the jobs with catch_up. Who chose the minute chose it alone."""
+        if self._asked or self._runner.signal_name:
+            return
+        try:
+            self._turns.add(catchup.missed(self._ledger, self._runner.schedule, self._remembered()))
+            catchup.note(self._ledger, self._runner.schedule, self._remembered())
+        except LedgerError as error:
+            yield Trouble(f"{error}; what was missed is left to the next tick")
+        yield from self._claim_due()
+
     def _remind(self) -> Iterator[Event | Trouble]:
         try:
             if not self._runner.signal_name:
-                yield from pauses.remind(self._ledger, self._runner.schedule, self._pauses())
+                yield from pauses.remind(self._ledger, self._runner.schedule, self._paused())
         except LedgerError as error:
             yield Trouble(f"{error}; whether something has been paused for a day is left to the next tick")
 
@@ -212,9 +228,12 @@ class Tick:
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:
         """Once for each slot, and to who asked; of an interval job to nobody else."""
-        if isinstance(slot.job.timing, Every) and not self._asked:
+        if slot.cause != "schedule":
             return False
-        return self._ledger.stand_down(run) or self._asked
+        is_said = self._asked or not isinstance(slot.job.timing, Every)
+        if not is_said and slot.job.catch_up is None:
+            return False
+        return (self._ledger.stand_down(run) and is_said) or self._asked
 
     def _leave(self, slot: Slot, run: Run) -> Iterator[Event]:
         """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts."""

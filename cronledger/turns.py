@@ -86,6 +86,10 @@ class Turns:
     def _as_taken(self, slot: Slot) -> tuple[str, str, datetime]:
         return slot.job.name, self._ledger.scope_node(slot.job.scope), slot.due_at
 
+    def add(self, slots: Iterable[Slot]) -> None:
+        """Try these too, now."""
+        self._due.extend(slots)
+
     def leave(self, slot: Slot) -> bool:
         """Leave `slot`, and all that is due, to the other nodes for a while. False: its minute is over."""
         now = elapsed()

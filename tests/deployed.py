@@ -42,8 +42,11 @@ class Deployed:
 
     def ago(self, **age: float) -> str:
         """An instant that is so old, as SQL writes it."""
-        zone = "+00" if self.database.kind == "postgres" else ""
-        return f"'{datetime.now(UTC) - timedelta(**age):%Y-%m-%d %H:%M:%S.%f}{zone}'"
+        return self.literal(datetime.now(UTC) - timedelta(**age))
+
+    def literal(self, instant: datetime) -> str:
+        """An instant in UTC, as SQL writes it."""
+        return f"'{instant:%Y-%m-%d %H:%M:%S.%f}{'+00' if self.database.kind == 'postgres' else ''}'"
 
     def installed(self) -> "Deployed":
         """The same, once the tables are made."""

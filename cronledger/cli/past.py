@@ -87,8 +87,13 @@ def _see_that_it_is_known(job: str, schedule: Schedule, ledger: Ledger) -> None:
 
 
 def _row(run: Run, schedule: Schedule, now: datetime) -> list[str]:
-    due = "by hand" if run.cause == "manual" else local(run.due_at, schedule.zone, run.started_at)
+    due = _due(run, local(run.due_at, schedule.zone, run.started_at))
     return [moment(run.started_at, schedule.zone), run.job, due, run.node, took(run), run.id[-8:], _state(run, now)]
+
+
+def _due(run: Run, at: str) -> str:
+    """Its slot; a run by hand has none, and one that was missed was made up."""
+    return {"manual": "by hand", "catch_up": f"{at}, made up"}.get(run.cause, at)
 
 
 def took(run: Run) -> str:
@@ -145,7 +150,7 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
     def at(instant: datetime | None) -> str:
         return moment(instant, schedule.zone, seconds=True) if instant else ""
 
-    due = "by hand" if run.cause == "manual" else moment(run.due_at, schedule.zone)
+    due = _due(run, moment(run.due_at, schedule.zone))
     is_running, renewed = run.state == "running", " and its lease not renewed" if run.lease else ""
     shown = [
         ("run", run.id),

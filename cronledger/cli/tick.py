@@ -68,7 +68,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
             if options.get("dry-run"):
                 from cronledger.plan import plan
 
-                return printer.print_plan(plan(schedule, ledger, environment, slots, minute=due_at))
+                return printer.print_plan(plan(schedule, ledger, environment, slots, minute=due_at, is_now=not at))
             gc.enable()  # from here on the process may live for hours
             with Runner(schedule, ledger, expected=len(slots) + 1) as runner:
                 stopper.forward(runner.stop)

@@ -1,6 +1,6 @@
 """Looks at runs that are over or not, by people and their scripts; and prune."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -10,6 +10,9 @@ from cronledger.ledger.run import Run
 from cronledger.ledger.runs import COLUMNS, Ledger
 
 BATCH = 1000
+ASKED_AT_ONCE = 100
+KEPT_FOR = timedelta(hours=23)
+"""A run that finished so lately has its row: what is younger than a day is never pruned."""
 _SHORTEST = 4
 RECENTLY = timedelta(seconds=150)
 """A minute, and how far apart the clocks of two nodes may be."""
@@ -36,6 +39,10 @@ _STOOD_DOWN = (
     " WHERE namespace = %(namespace)s AND stood_down_at IS NOT NULL ORDER BY stood_down_at"
 )
 _OF_NODE = "SELECT id FROM cronledger_runs WHERE namespace = %(namespace)s AND node = %(node)s LIMIT 1"
+_RAN = (
+    "SELECT {number} AS number FROM cronledger_runs"
+    " WHERE namespace = %(namespace)s AND job = %(job{number})s AND scope_node = '' AND {column} %(at{number})s"
+)
 _PRUNABLE = (
     "SELECT id, job, finished_at FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
@@ -77,6 +84,25 @@ def run_of_slot(ledger: Ledger, run: Run) -> Run | None:
     values: dict[str, Value] = {"namespace": run.namespace, "job": run.job}
     rows = ledger.link.send(_SLOT, values | {"scope_node": run.scope_node, "due_at": run.due_at}).rows
     return ledger.read(rows[0]) if rows else None
+
+
+def ran(ledger: Ledger, slots: Sequence[tuple[str, datetime]], *, now: datetime) -> set[tuple[str, datetime]]:
+    """Which of these slots (a job, an instant) of the whole cluster were run.
+
+    The row of an older one may have been pruned, but never the newest of a job: it was run if the job started since.
+    """
+    found = set()
+    for first in range(0, len(slots), ASKED_AT_ONCE):
+        asked = slots[first : first + ASKED_AT_ONCE]
+        values: dict[str, Value] = {"namespace": ledger.namespace}
+        parts = []
+        for number, (job, due_at) in enumerate(asked):
+            is_kept = now - due_at < KEPT_FOR
+            values |= {f"job{number}": job, f"at{number}": due_at if is_kept else due_at - timedelta(minutes=1)}
+            parts.append(_RAN.format(number=number, column="due_at =" if is_kept else "started_at >="))
+        rows = ledger.link.send(" UNION ALL ".join(parts), values).rows
+        found |= {asked[int(str(row["number"]))] for row in rows}
+    return found
 
 
 def has_run(ledger: Ledger, node: str) -> bool:

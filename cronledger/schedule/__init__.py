@@ -28,6 +28,7 @@ _JOB_KEYS: dict[str, Reader] = {
     "command": values.command,
     "stale_after": values.window,
     "lease": values.window,
+    "catch_up": values.catch_up,
     "description": values.text,
     "enabled": values.boolean,
     "timezone": values.timezone,
@@ -58,6 +59,7 @@ _STALE_AFTER = timedelta(minutes=60)  # of a job without a lease that says nothi
 _BUILT_IN = {
     "stale_after": None,
     "lease": None,
+    "catch_up": None,
     "description": "",
     "enabled": True,
     "env": MappingProxyType[str, str]({}),
@@ -99,6 +101,7 @@ class Job:
     scope: str
     keep_output: str
     report: str
+    catch_up: timedelta | None = None
     on_failure: Command | None = field(repr=False, default=None)
     on_recovery: Command | None = field(repr=False, default=None)
 
@@ -127,10 +130,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A job and an instant (UTC) at which it is due."""
+    """A job and an instant (UTC) at which it is due. `cause`: why it is claimed, "schedule" or "catch_up"."""
 
     job: Job
     due_at: datetime
+    cause: str = "schedule"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from cronledger.schedule.values import Reader, is_name
 
 _BOM = b"\xef\xbb\xbf"
 _OFTEN_MEANT = {"timeout": "stale_after", "schedule": "cron", "cmd": "command", "tz": "timezone", "when": "cron"}
-_LATER = ("catch_up", "retries", "retry_delay")
+_LATER = ("retries", "retry_delay")
 
 
 class Source:

@@ -19,6 +19,7 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
 _SHORTEST_WINDOW = timedelta(minutes=1)
+_SHORTEST_CATCH_UP = timedelta(minutes=2)
 _SHORTEST_KEPT = timedelta(days=1)
 _OURS = {f"CRONLEDGER_{name}" for name in ("JOB", "RUN_ID", "DUE_AT", "NODE", "SCHEDULE")}
 _OURS |= {f"CRONLEDGER_{name}" for name in ("STATE", "REASON", "DURATION_MS", "EXIT_CODE", "STARTED_AT", "FINISHED_AT")}
@@ -182,13 +183,26 @@ def keep(value: Any) -> timedelta:
 def window(value: Any) -> timedelta | None:
     if value == "":
         return None
-    if not isinstance(value, str):
-        minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
-        raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
-    duration = parse_duration(value)
+    duration = _in_minutes(value)
     if duration < _SHORTEST_WINDOW:
         raise Refused(f"{quoted(value)} is shorter than a minute", 'write at least "1m"')
     return duration
+
+
+def catch_up(value: Any) -> timedelta | None:
+    if value == "":
+        return None
+    duration = _in_minutes(value)
+    if duration < _SHORTEST_CATCH_UP:
+        raise Refused(f"{quoted(value)} is shorter than two minutes", 'write at least "2m", or "" for none')
+    return duration
+
+
+def _in_minutes(value: Any) -> timedelta:
+    if not isinstance(value, str):
+        minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
+        raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
+    return parse_duration(value)
 
 
 def one_of(*choices: str) -> Reader:
