@@ -135,7 +135,7 @@ def test_an_overlap_of_an_interval_job_is_passed_over_quietly(
     deployed: Deployed, cron_environment: dict[str, str]
 ) -> None:
     """The slots that come while its run goes on have neither a run nor a line."""
-    deployed.write('name = "slow"\nevery = "1s"\ncommand = "sleep 4"')
+    deployed.write('name = "slow"\nevery = "1s"\ncommand = "sleep 8"')
     assert late(deployed, cron_environment) == [(0, "", "")]
     assert deployed.rows("state") == [("completed",)]
     assert deployed.database.sql("SELECT COUNT(*) FROM cronledger_jobs WHERE stood_down_at IS NOT NULL") == [(0,)]
