@@ -154,6 +154,10 @@ class Flight:
         self._commands.stop(signum, because)
         self._ledger.link.hurry()
 
+    def hasten(self) -> None:
+        """The ledger answers again: what waits to be recorded need not wait longer."""
+        self._again_at = 0.0
+
     def collect(self, timeout: float) -> None:
         """Wait `timeout` seconds at most for something to end; what ended is remembered, the ledger not spoken to."""
         for run_id, outcome in self._commands.wait(timeout):

@@ -117,6 +117,7 @@ class Work:
             _ = environment() if self._slots else None
         self._ledger.clock = checked_clock(self._link)
         check_skew(self._ledger.clock, *self._wall())
+        self._flight.hasten()
         ends_at = self._moment_of(minute + MINUTE)
         return Tick(self._runner, environment, self._slots, moment_of=self._moment_of, ends_at=ends_at)
 
@@ -126,7 +127,9 @@ class Work:
         self._link.refill(BUDGET)
         self._link.until = self._moment_of(minute + MINUTE)
         try:
-            tick = tick or self._ready(minute)
+            if tick is None:
+                tick = self._ready(minute)
+                yield from self._flight.events(0.0)  # what ended while the ledger was away would bar its next run
             yield from tick.begin()
             self._tick = tick
         except UsageError:

@@ -66,6 +66,11 @@ class Worker:
         """Its exit status, once it has ended."""
         return self.process.wait(timeout)
 
+    def ends(self) -> tuple[int, list[str]]:
+        """The same, and what it said on stderr but for slots that a signal made it leave to others."""
+        status = self.wait()
+        return status, [line for line in self.err if not line.startswith("cronledger: ended by SIG")]
+
     def says(self, text: str, times: int = 1) -> None:
         """Wait until so many lines of stderr have this text in them."""
         machine.wait_for(lambda: sum(text in line for line in self.err) >= times, 60, f"{text!a}, not {self.err}")
