@@ -168,7 +168,9 @@ class Tick:
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
-            case Barred(holder) if slot.cause == "schedule":  # else a later tick tries again
+            case Barred() | NoPlace() if slot.cause == "catch_up":
+                pass  # a later tick tries again
+            case Barred(holder):
                 yield from self._stand_down(slot, run, holder)
             case NoPlace():
                 yield from self._leave(slot, run)

@@ -172,3 +172,17 @@ def test_the_minutes_of_a_year_are_those_that_come_up(zone: str) -> None:
             due.append(moment)
         assert (bits.bit_count(), start + first(bits)) == (len(due), due[0])
         assert all(bits >> (moment - start) // timedelta(minutes=1) & 1 for moment in due), cron.expression
+
+
+def test_catch_up_that_makes_nothing_up(tmp_path: Path) -> None:
+    """With slots of each node, and with an interval that is due again before a slot is old enough."""
+    more = 'catch_up = "1h"\n'
+    text = PARIS + job("@daily", "ok", more) + job("@daily", "by-node", f'{more}scope = "node"\n')
+    for every in ("90s", "2m"):
+        text += f'[[job]]\nname = "{every}"\nevery = "{every}"\ncommand = "true"\n{more}'
+    found = said(tmp_path, text)
+    assert [(one.code, one.job) for one in found] == [("catch-up-unused", "by-node"), ("catch-up-unused", "90s")]
+    assert found[1].text == (
+        'catch_up makes nothing up: with every = "90s" it is due again before a slot is two minutes old; leave it out,'
+        ' or write catch_up = ""'
+    )

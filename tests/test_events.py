@@ -142,6 +142,20 @@ LINES = [
         "2026-11-30T04:25:00+01:00 failed inbox:poll in 85m0s: ended (exit 0) after it was reaped at 04:02",
     ),
     (
+        Ran(**where("2026-11-30T03:31:02", "sessions:prune"), duration_ms=1400, cause="catch_up"),  # type: ignore[arg-type]
+        "2026-11-30T03:31:02+01:00 ran sessions:prune in 1.4s, for its missed slot of 03:00",
+    ),
+    (
+        Failed(
+            **where("2026-11-30T03:31:02", "sessions:prune"),  # type: ignore[arg-type]
+            duration_ms=1400,
+            cause="catch_up",
+            exit_code=3,
+            reason="exit 3: no",
+        ),
+        "2026-11-30T03:31:02+01:00 failed sessions:prune in 1.4s, for its missed slot of 03:00: exit 3: no",
+    ),
+    (
         paused("reports:build", reason="the warehouse moves"),
         ("2026-11-30T14:00:01+01:00 paused reports:build by alice on web1 since 2026-11-29 14:00: the warehouse moves"),
     ),

@@ -47,10 +47,11 @@ def test_the_example_loads_and_shows_every_key(folder: Path) -> None:
 
 
 def test_a_job_has_what_it_says_over_the_defaults_over_what_is_built_in(folder: Path) -> None:
-    """A key of the job wins over [defaults]; env is merged name by name; a lock of "" drops an inherited one."""
+    """A key of the job wins over [defaults]; env is merged name by name; "" drops an inherited lock or catch_up."""
     bare, full = loaded(
         f"""{HEAD}[defaults]
         lock = "db"
+        catch_up = "2h"
         env = {{ A = "1", B = "1" }}
         cwd = "sub"
         {JOB}[[job]]
@@ -59,15 +60,17 @@ def test_a_job_has_what_it_says_over_the_defaults_over_what_is_built_in(folder: 
         command = ["x", "-y"]
         stale_after = "1h30m"
         lock = ""
+        catch_up = ""
         overlap = true
         timezone = "Asia/Tokyo"
         env.B = "2"
         """
     ).jobs
-    assert (bare.line, bare.stale_after, bare.zone_name, bare.lock) == (7, timedelta(hours=1), "UTC", "db")
+    assert (bare.line, bare.stale_after, bare.zone_name, bare.lock) == (8, timedelta(hours=1), "UTC", "db")
+    assert (bare.catch_up, full.catch_up) == (timedelta(hours=2), None)
     assert (bare.cwd, bare.env, bare.argv) == (f"{folder}/sub", {"A": "1", "B": "1"}, ("/bin/sh", "-c", "true"))
     assert (bare.description, bare.enabled, bare.keep_output, bare.report) == ("", True, "failed", "all")
-    assert (full.line, full.stale_after, full.zone_name, full.lock) == (11, timedelta(minutes=90), "Asia/Tokyo", None)
+    assert (full.line, full.stale_after, full.zone_name, full.lock) == (12, timedelta(minutes=90), "Asia/Tokyo", None)
     assert (full.overlap, full.env, full.argv) == (True, {"A": "1", "B": "2"}, ("x", "-y"))
 
 
@@ -148,6 +151,8 @@ KEYS = {
     '"90s", "10m", "1h30m" or "2d"',
     'stale_after = "59s"': 'stale_after: "59s" is shorter than a minute; write at least "1m"',
     'stale_after = "366d"': 'stale_after: "366d" is longer than 365d; write at most "365d"',
+    "catch_up = 120": 'catch_up: is a number; write "120m"',
+    'catch_up = "119s"': 'catch_up: "119s" is shorter than two minutes; write at least "2m", or "" for none',
     'enabled = "yes"': "enabled: is a string; write true or false, without quotes",
     "description = 2026-01-01": "description: is a date or time; write a string in quotes",
     "cwd = ''": "cwd: is empty; write something, or leave the key out",
