@@ -27,6 +27,8 @@ LAST = 1.0
 """Seconds before the end of its minute at which a slot that found no place is given up."""
 PLACE_WITHIN = 30.0
 """Seconds to wait for a descriptor or a process when no run of this tick is in flight that could give one back."""
+LULL = 0.5
+"""Seconds to the next slot from which on there is time for what can wait."""
 
 
 class Tick:
@@ -60,6 +62,7 @@ class Tick:
         self._asked = asked
         self._shares = self._ledger.link.dialect.is_shared and not asked
         self._ends_at = ends_at
+        self._keep = runner.schedule.keep
 
     def events(self) -> Iterator[Event | Trouble]:
         """What is worth a line, as it happens, until nothing is to come and nothing in flight."""
@@ -85,9 +88,10 @@ class Tick:
             make_known(self._ledger, known)
         yield from self._tell()
         yield from self._remind()
+        yield from self._prune()
 
     def go_on(self) -> Iterator[Event | Trouble]:
-        """Claim what has become due, and tell of what is over here."""
+        """Claim what has become due, tell of what is over here, and let old runs go when there is time."""
         if self._crowded_at not in (None, self._runner.settled):
             self._turns.hasten()
             self._crowded_at = None
@@ -96,6 +100,7 @@ class Tick:
         yield from self._claim_due()
         if self._runner.owes_notices():
             yield from self._tell()
+        yield from self._prune()
 
     def _claim_due(self) -> Iterator[Event | Trouble]:
         while slot := self._turns.next():
@@ -256,6 +261,20 @@ class Tick:
             return
         except CronledgerError as error:
             yield Trouble(f"{error}; on_failure and on_recovery are left to the next tick")
+
+    def _prune(self) -> Iterator[Trouble]:
+        """Once, let a few of the runs go that are older than `keep`; what cannot be had is left to a later tick."""
+        if self._keep is None or self._runner.signal_name or self.next_at - elapsed() < LULL:
+            return
+        finished_before, self._keep = self._ledger.clock.now() - self._keep, None
+        from cronledger.ledger.pruning import prune_a_few
+
+        try:
+            prune_a_few(self._ledger, finished_before=finished_before)
+        except (LedgerBusy, LedgerUnreachable):
+            return
+        except LedgerError as error:
+            yield Trouble(f"{error}; runs older than keep stay in the ledger")
 
 
 def not_claimed(why: str, slots: Iterable[Slot]) -> str:

@@ -107,7 +107,8 @@ def test_the_readme_names_all_commands() -> None:
 
 def test_each_key_of_a_schedule_is_documented() -> None:
     """cronledger-schedule(5) and the README's tables name every key that a schedule may have, and no other."""
-    top, job = {*schedule._TOP_KEYS, "dsn"} - {"ledger"}, set(schedule._JOB_KEYS)
+    top = {*schedule._TOP_KEYS, *schedule._LEDGER_KEYS} - {"ledger"}
+    job = set(schedule._JOB_KEYS)
     outer, _, inner = readme("The schedule").partition("\nKeys of a `[[job]]`:\n")
     assert first_column(outer) | {"job"} == top
     assert first_column(inner) == job

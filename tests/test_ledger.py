@@ -12,7 +12,18 @@ from servers import Server
 from torture.schemas import parts, take_away
 
 from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
-from cronledger.ledger import Barred, Claimed, ClaimedElsewhere, Ledger, Run, look, open_ledger, open_link, schema
+from cronledger.ledger import (
+    Barred,
+    Claimed,
+    ClaimedElsewhere,
+    Ledger,
+    Run,
+    look,
+    open_ledger,
+    open_link,
+    pruning,
+    schema,
+)
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.link import Link
 from cronledger.ledger.run import MARGIN
@@ -418,20 +429,20 @@ def test_prune_spares_the_running_the_young_and_the_newest(node: Opener, install
     settle(ledger, alone)
     flying = draft(ledger, job="flying")
     ledger.claim(flying)
-    assert look.prune(ledger, finished_before=ledger.clock.now() - HOUR) == 0
-    assert look.prune(ledger, finished_before=ledger.clock.now() + HOUR) == 4
+    assert pruning.prune(ledger, finished_before=ledger.clock.now() - HOUR) == 0
+    assert pruning.prune(ledger, finished_before=ledger.clock.now() + HOUR) == 4
     assert sorted(run.job for run in look.history(ledger)) == ["alone", "flying", "reports:build"]
 
 
 def test_prune_goes_through_several_batches(node: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than a batch holds go all the same."""
-    monkeypatch.setattr(look, "_PRUNABLE", look._PRUNABLE.replace("LIMIT 1000", "LIMIT 3"))
+    monkeypatch.setattr(pruning, "_PRUNABLE", pruning._PRUNABLE.replace("LIMIT 1000", "LIMIT 3"))
     ledger = node()
     for number in range(11):
         run = draft(ledger, job=f"job{number % 2}", due_at=DUE + timedelta(minutes=number))
         ledger.claim(run)
         settle(ledger, run)
-    assert look.prune(ledger, finished_before=ledger.clock.now() + HOUR) == 9
+    assert pruning.prune(ledger, finished_before=ledger.clock.now() + HOUR) == 9
 
 
 def test_a_connection_that_was_closed_is_made_anew(node: Opener) -> None:

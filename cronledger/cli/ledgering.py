@@ -23,7 +23,7 @@ from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
 from cronledger.cli.tables import moment, print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import Reaped, duration, utc
-from cronledger.ledger import look, open_link, schema
+from cronledger.ledger import look, open_link, pruning, schema
 from cronledger.notices import owes
 from cronledger.schedule import Schedule, load
 
@@ -193,7 +193,7 @@ def prune(
     link.send(link.dialect.now, within=BY_HAND)
     ledger = open_for(link, read, "-")
     finished_before = ledger.clock.now() - window
-    deleted = look.prune(ledger, finished_before=finished_before)
+    deleted = pruning.prune(ledger, finished_before=finished_before)
     link.close()
     if json:
         print_json({"deleted": deleted, "finished_before": utc(finished_before)})

@@ -1,6 +1,6 @@
-"""Looks at runs that are over or not, by people and their scripts; and prune."""
+"""Looks at runs that are over or not, by people and their scripts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ from cronledger.ledger.dialect import Value
 from cronledger.ledger.run import Run
 from cronledger.ledger.runs import COLUMNS, Ledger
 
-BATCH = 1000
 ASKED_AT_ONCE = 100
 KEPT_FOR = timedelta(hours=23)
 """A run that finished so lately has its row: what is younger than a day is never pruned."""
@@ -42,12 +41,6 @@ _OF_NODE = "SELECT id FROM cronledger_runs WHERE namespace = %(namespace)s AND n
 _RAN = (
     "SELECT {number} AS number FROM cronledger_runs"
     " WHERE namespace = %(namespace)s AND job = %(job{number})s AND scope_node = '' AND {column} %(at{number})s"
-)
-_PRUNABLE = (
-    "SELECT id, job, finished_at FROM cronledger_runs"
-    " WHERE namespace = %(namespace)s AND finished_at < %(finished_before)s"
-    " AND (finished_at > %(after)s OR (finished_at = %(after)s AND id > %(after_id)s))"
-    f" ORDER BY finished_at, id LIMIT {BATCH}"
 )
 
 
@@ -167,39 +160,3 @@ def whole_run(ledger: Ledger, run: Run) -> Run:
     if not rows:
         raise CronledgerError(f"run {run.id} of {run.job} was pruned in this moment")
     return ledger.read(rows[0])
-
-
-def prune(ledger: Ledger, *, finished_before: datetime) -> int:
-    """Delete the settled runs that finished before an instant, in batches; returns how many.
-
-    Never a running one, never the newest of a job.
-    """
-    newest: dict[str, str] = {}
-    deleted = 0
-    for batch in _prunable(ledger, finished_before):
-        for job in {job for _, job in batch} - newest.keys():
-            last = last_run(ledger, job)
-            newest[job] = last.id if last else ""
-        deleted += _delete(ledger, [run_id for run_id, job in batch if newest[job] != run_id])
-    return deleted
-
-
-def _prunable(ledger: Ledger, finished_before: datetime) -> Iterator[list[tuple[str, str]]]:
-    after: dict[str, Value] = {"after": datetime(1970, 1, 1, tzinfo=finished_before.tzinfo), "after_id": ""}
-    while True:
-        values: dict[str, Value] = {"namespace": ledger.namespace, "finished_before": finished_before, **after}
-        rows = ledger.link.send(_PRUNABLE, values, within=30.0).rows
-        if not rows:
-            return
-        after = {"after": ledger.link.instant(rows[-1]["finished_at"]), "after_id": str(rows[-1]["id"])}
-        yield [(str(row["id"]), str(row["job"])) for row in rows]
-
-
-def _delete(ledger: Ledger, ids: list[str]) -> int:
-    """One batch. The state is asked for again: a row that came back to life is never deleted."""
-    if not ids:
-        return 0
-    named: dict[str, Value] = {f"id{number}": run_id for number, run_id in enumerate(sorted(ids))}
-    places = ", ".join(f"%({name})s" for name in named)
-    statement = f"DELETE FROM cronledger_runs WHERE id IN ({places}) AND state <> 'running'"
-    return ledger.link.send(statement, named, within=30.0).count
