@@ -44,14 +44,15 @@ class Leases:
         self._leases.pop(run.id, None)
 
     def due(self) -> list[Run]:
-        """The runs whose leases are to be renewed now."""
+        """The runs whose leases are to be renewed now. One whose command is to end is not renewed any more."""
         now = elapsed()
-        return [lease.run for lease in self._leases.values() if lease.renew_at <= now]
+        return [lease.run for lease in self._leases.values() if lease.renew_at <= now < lease.until]
 
     @property
     def next_at(self) -> float:
-        """When the next one is to be renewed; infinity when none is held."""
-        return min((lease.renew_at for lease in self._leases.values()), default=math.inf)
+        """When the next one is to be renewed; infinity when there is none."""
+        now = elapsed()
+        return min((lease.renew_at for lease in self._leases.values() if now < lease.until), default=math.inf)
 
     @property
     def patience(self) -> float:
