@@ -53,10 +53,12 @@ class Endings:
         return said
 
     def _survivor(self, ending: Ending) -> Trouble:
-        run = ending.run
+        run, why = ending.run, f"survives SIGKILL here (process group {ending.pid})"
+        if ending.pid is None:
+            why = "cannot be ended here, since its tick died before it had recorded the pid"
         return Trouble(
-            f"{run.job}: run {run.id} survives SIGKILL here (process group {ending.pid or 'unknown'}), so it is not"
-            f" settled and still bars its job; end it by hand, before it is reaped {_reaped_when(run)}"
+            f"{run.job}: run {run.id} {why}, so it is not settled and still bars its job; end it by hand, before it is"
+            f" reaped {_reaped_when(run)}"
         )
 
     def _settled(self, ending: Ending, schedule: Schedule, within: float) -> Event | None:

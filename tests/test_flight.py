@@ -125,6 +125,21 @@ def test_what_survives_a_kill_is_not_settled(schedule: Schedule, monkeypatch: py
     assert "long" not in ledger.settled
 
 
+def test_what_was_never_recorded_is_not_ended(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adopted run without a pid is waited for; that nobody can end it is said when its window is over."""
+    monkeypatch.setattr(ending, "GIVE_UP_AFTER", 0.5)
+    monkeypatch.setattr(process, "lives", lambda *about: True)
+    ledger = Slow()
+    run = ledger.draft("long", due_at=None, stale_after=timedelta(seconds=0.2))
+    with Flight(ledger, schedule, expected=1) as flight:
+        flight.adopt(run, 0)
+        [trouble] = events(flight)
+    assert (
+        f"long: run {run.id} cannot be ended here, since its tick died before it had recorded the pid" in trouble.text
+    )
+    assert ledger.settled == []
+
+
 def test_what_cannot_be_recorded_is_told_once_and_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given up, each run has its event and one line that says that the ledger does not know."""
     monkeypatch.setattr("cronledger.flight.SETTLE_FOR", 0.5)

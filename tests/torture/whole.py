@@ -33,7 +33,7 @@ ZONES = {"UTC": 0, "Europe/Paris": 60, "America/St_Johns": -210, "Asia/Kathmandu
 """Minutes from UTC, at that time of the year."""
 
 MARGIN = timedelta(seconds=60)
-UNENDED = r"(cronledger: job\d: run \S+ survives SIGKILL here \(process group unknown\), .*\n)*"
+UNENDED = r"(cronledger: job\d: run \S+ cannot be ended here, since its tick died before .*\n)*"
 SKEWED = r"cronledger: this node's clock is \d+ s (ahead of|behind) the database's .*\n"
 
 
@@ -204,7 +204,7 @@ class History:
         self.stage.wait_for(lambda: not self.stage.living(), "all have ended")
 
     def _end_unrecorded(self) -> None:
-        """By hand, as the adopter of a run asks whose tick died before it had recorded the pid: it may signal nothing."""
+        """By hand, as an adopter asks that does not know the pid, for its tick died before that was recorded."""
         unrecorded = self._running("pid IS NULL")
         for _, run, pid in self.stage.started:
             if run in unrecorded:
