@@ -35,7 +35,7 @@ def counted() -> Tally:
 @pytest.fixture
 def deployed(database: Database, run: Run, tmp_path: Path) -> Deployed:
     """A released ledger, and a schedule."""
-    schemas.make(database, 1)
+    schemas.make(database)
     return Deployed(tmp_path, database, run)
 
 
@@ -47,7 +47,7 @@ def test_the_kept_ddl_is_what_is_released(database: Database, run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", range(schemas.NEWEST + 1))
 def test_many_installs_at_once(database: Database, site: schemas.Site, counted: Tally, version: int) -> None:
     """On an empty ledger and on each released one all of them succeed, and each thing is made once."""
     if version:
@@ -66,7 +66,7 @@ def test_an_interrupted_install_is_taken_up(
 
 def test_a_lost_part_is_put_back(database: Database, site: schemas.Site, counted: Tally) -> None:
     """One of each kind: a table, a column, an index, a mutex, a version."""
-    schemas.make(database, 1)
+    schemas.make(database)
     kinds = {part[0]: part for part in schemas.parts(database)}
     assert len(kinds) >= 4
     for part in kinds.values():
@@ -76,7 +76,7 @@ def test_a_lost_part_is_put_back(database: Database, site: schemas.Site, counted
 
 def test_installs_among_ticks(database: Database, site: schemas.Site, counted: Tally) -> None:
     """An index is put back while three nodes tick: each slot runs once, and no tick is in trouble."""
-    schemas.make(database, 1)
+    schemas.make(database)
     schemas.take_away(database, ("index", "cronledger_runs", "cronledger_runs_last"))
     schemas.among_ticks(site, database, iter(range(5)), counted)
     counted.holds()
@@ -84,18 +84,18 @@ def test_installs_among_ticks(database: Database, site: schemas.Site, counted: T
 
 def test_the_older_program_ticks_on_a_newer_schema(deployed: Deployed) -> None:
     """After a rollback: an upgrade only adds, so the older program ticks on, and its install takes nothing back."""
-    deployed.database.sql("UPDATE cronledger_meta SET value = 2 WHERE name = 'schema_version'")
-    deployed.database.sql("ALTER TABLE cronledger_runs ADD COLUMN lease_ms INTEGER NULL")
-    deployed.database.sql("CREATE INDEX cronledger_runs_lease ON cronledger_runs (lease_ms)")
+    deployed.database.sql(f"UPDATE cronledger_meta SET value = {schemas.NEWEST + 1} WHERE name = 'schema_version'")
+    deployed.database.sql("ALTER TABLE cronledger_runs ADD COLUMN to_come INTEGER NULL")
+    deployed.database.sql("CREATE INDEX cronledger_runs_to_come ON cronledger_runs (to_come)")
     said(deployed.tick(), RAN, status=0)
     assert deployed.cli("install").stdout.startswith("already installed on ")
     kept = deployed.database.sql("SELECT value FROM cronledger_meta ORDER BY name")
-    assert kept == [(1,), (2,)]
+    assert kept == [(schema.OLDEST_VERSION,), (schemas.NEWEST + 1,)]
 
 
 def test_a_newer_schema_may_bar_the_older_program(deployed: Deployed) -> None:
     """It claims nothing then, and says what to do; its install changes nothing."""
-    deployed.database.sql("UPDATE cronledger_meta SET value = 2")
+    deployed.database.sql(f"UPDATE cronledger_meta SET value = {schemas.NEWEST + 1}")
     newer = "made by a newer cronledger; .*: deploy the newer one on this node"
     complained(deployed.tick(), f"{newer}; not claimed here: ok$")
     complained(deployed.cli("install"), f"{newer}$")
@@ -139,7 +139,7 @@ def test_a_schema_further_down_the_search_path(postgres: Server, run: Run, tmp_p
     database = Database("postgres", dsn, postgres)
     for statement in ("CREATE SCHEMA first", "CREATE SCHEMA second", f"ALTER DATABASE {name} SET search_path = second"):
         database.sql(statement)
-    schemas.make(database, 1)
+    schemas.make(database)
     database.sql(f"ALTER DATABASE {name} SET search_path = first, second")
     deployed = Deployed(tmp_path, database, run)
     assert deployed.cli("install").stdout.startswith("already installed on ")

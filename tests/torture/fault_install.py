@@ -27,7 +27,7 @@ def test_many_at_once(database: Database, site: schemas.Site, tally: Tally, tmp_
     for number in range(8):
         ledger = schemas.fresh(database, tmp_path / "ledgers")
         if number % 2:
-            schemas.make(ledger, 1)
+            schemas.make(ledger, number // 2 % schemas.NEWEST + 1)
         schemas.many_at_once(site, ledger, tally)
     tally.holds()
 
@@ -48,7 +48,7 @@ def test_any_part_lost(database: Database, site: schemas.Site, tally: Tally) -> 
 
     No tick runs without a mutex, and install puts each back.
     """
-    schemas.make(database, 1)
+    schemas.make(database)
     for part in schemas.parts(database):
         schemas.without(site, database, part, tally)
         database.sql("DELETE FROM cronledger_runs")
@@ -60,7 +60,7 @@ def test_among_ticks(database: Database, site: schemas.Site, tally: Tally) -> No
 
     Each slot runs once, and no tick is in trouble.
     """
-    schemas.make(database, 1)
+    schemas.make(database)
     for first in range(0, 50, 10):
         schemas.take_away(database, ("index", "cronledger_runs", "cronledger_runs_last"))
         schemas.among_ticks(site, database, iter(range(first, first + 10)), tally)

@@ -16,6 +16,7 @@ from torture.installing import Asked, Nodes
 KEPT = Path(__file__).resolve().parent.parent / "schemas"
 HEAD = 'timezone = "UTC"\nnamespace = "app"\n'
 SCHEDULE = f'{HEAD}[[job]]\nname = "ok"\ncron = "* * * * *"\ncommand = ["true"]\noverlap = true\n'
+NEWEST = schema.SCHEMA_VERSION
 Part = tuple[str, str, str]
 """What kind of thing, of which table, its name."""
 
@@ -35,8 +36,8 @@ def kept_ddl(database: Database, version: int) -> list[str]:
     return [one.strip() for one in (KEPT / f"{version}-{kind}.sql").read_text().split(";\n") if one.strip()]
 
 
-def make(database: Database, version: int) -> None:
-    """Make a ledger of a released schema."""
+def make(database: Database, version: int = NEWEST) -> None:
+    """Make a ledger of a released schema, or of this program's."""
     for statement in kept_ddl(database, version):
         database.sql(statement)
 
