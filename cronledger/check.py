@@ -34,7 +34,7 @@ TEXTS = {
     "write a time of day that the change leaves alone",
     "uneven-interval": 'every = "{every}" does not divide a day: it is due at other times each day; '
     'write one that does, such as "90s" or "2h"',
-    "catch-up-unused": 'catch_up makes nothing up: {why}; leave it out, or write catch_up = ""',
+    "catch-up-unused": 'catch_up makes nothing up: {why}; write catch_up = "", or leave it out',
     "node-scope-lock": 'scope = "node" runs it on every node, but of those one at a time may hold its lock {lock}: the '
     "others stand down; write one of the two only",
     "lease-too-long": "its lease of {lease} is longer than its stale_after of {stale_after} and so never needed; "

@@ -99,6 +99,8 @@ def _of_slot(
     running, most = sum(other.node == ledger.node for other in held), schedule.max_running
     if most and running >= most:
         full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most)
+        if is_late:
+            return "wait to make up", full.because()
         return "wait", f"{full.because()}; it is left to the other nodes, and tried again while its minute lasts"
     held.append(run)
     at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))

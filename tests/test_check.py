@@ -183,6 +183,6 @@ def test_catch_up_that_makes_nothing_up(tmp_path: Path) -> None:
     found = said(tmp_path, text)
     assert [(one.code, one.job) for one in found] == [("catch-up-unused", "by-node"), ("catch-up-unused", "90s")]
     assert found[1].text == (
-        'catch_up makes nothing up: with every = "90s" it is due again before a slot is two minutes old; leave it out,'
-        ' or write catch_up = ""'
+        'catch_up makes nothing up: with every = "90s" it is due again before a slot is two minutes old; write'
+        ' catch_up = "", or leave it out'
     )

@@ -56,21 +56,15 @@ _TOP_KEYS: dict[str, Reader] = {
 }
 _REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bin/prune-sessions"'}
 _STALE_AFTER = timedelta(minutes=60)  # of a job without a lease that says nothing else
-_BUILT_IN = {
-    "stale_after": None,
-    "lease": None,
-    "catch_up": None,
+_BUILT_IN: dict[str, Any] = {
+    **dict.fromkeys(("stale_after", "lease", "catch_up", "lock", "report", "on_failure", "on_recovery")),
     "description": "",
     "enabled": True,
     "env": MappingProxyType[str, str]({}),
     "shell": "/bin/sh",
-    "lock": None,
     "overlap": False,
     "scope": "cluster",
     "keep_output": "failed",
-    "report": None,
-    "on_failure": None,
-    "on_recovery": None,
 }
 _MINUTE = timedelta(minutes=1)
 
