@@ -53,7 +53,7 @@ class Tick:
         self._ledger = runner.ledger
         self._environment = environment
         minutes = [slot.due_at.replace(second=0, microsecond=0) for slot in slots]
-        until = elapsed() + MINUTE if asked else max((moment_of(one) + MINUTE for one in minutes), default=ends_at)
+        until = elapsed() + MINUTE if asked else max((moment_of(one) + MINUTE for one in minutes), default=0.0)
         due = [(moment_of(slot.due_at), slot) for slot in slots]
         self._turns = Turns(self._ledger, due, until=min(until, ends_at) - LAST)
         self._places: Places | None = None
@@ -243,8 +243,13 @@ class Tick:
         return (self._ledger.stand_down(run) and is_said) or self._asked
 
     def _leave(self, slot: Slot, run: Run) -> Iterator[Event]:
-        """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts."""
+        """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts.
+
+        What was missed is left to the next tick.
+        """
         assert self._places is not None
+        if slot.cause == "catch_up":
+            return
         self._crowded_at = self._runner.settled
         if self._turns.leave(slot) or run_of_slot(self._ledger, run):
             return

@@ -1,11 +1,12 @@
 """What cronledger costs, each figure as a ratio of medians of one run, beside its limit; exit status 1 above one.
 
-    python tests/bench.py [idle] [burst] [output] [schedule] [history] [work] [minute] [flat]
+    python tests/bench.py [idle] [burst] [output] [schedule] [history] [share] [work] [minute] [flat]
 
 The servers flush each commit to the disk, as real ones do. "Bare" is a Python that does the same by the driver alone.
 """
 
 import os
+import socket
 import sqlite3
 import statistics
 import subprocess
@@ -15,14 +16,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import bench_work
 import servers
 from figures import Figure
 from fill import fill
 from machine import Guard
+from sharing import shared
+
+from cronledger.schedule import Slot
+from cronledger.turns import turn_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -219,6 +228,43 @@ def _two_databases(kind: str) -> tuple[str, list[str], Callable[[str], object]]:
     return server.name, dsns, lambda statement: server.rows(dsns[1], statement)
 
 
+def share() -> Iterator[Figure]:
+    """How much the first of three nodes gets of what is due at once, and what a job pays whose node does not come."""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    for kind in ("postgres", "mariadb"):
+        server = durable(kind)
+        dsn, known, alone = (server.fresh_database() for _ in range(3))
+        Bench(dsn, nothing_due)
+        place = Path(tempfile.mkdtemp(dir=folder()))
+        counts = shared(place, dsn, partial(server.rows, dsn), environment, rounds=20, jobs=20, late=(0, 0.05, 0.1))
+        most = 100 * max(counts.values()) / sum(counts.values())
+        yield Figure(f"share of the busiest of three nodes, {server.name}", most, "%", 45, f"{counts}, 50 ms apart")
+        benches = [Bench(one, _turn_of_another) for one in (known, alone)]
+        server.rows(known, ANOTHER)
+        taken = [[bench.tick().seconds * 1000 for bench in benches] for _ in range(11)][1:]
+        put_off, at_once = (statistics.median(turn[side] for turn in taken) for side in (0, 1))
+        note = f"{put_off:.1f} ms to {at_once:.1f} ms, {len(taken)} turns"
+        yield Figure(f"put off for a node that is away, {server.name}", put_off - at_once, "ms", 200, note)
+
+
+ANOTHER = (
+    "INSERT INTO cronledger_jobs (namespace, job, scope_node, seen_at, token, created_at, updated_at)"
+    " VALUES ('share', '', 'away', '2199-01-01', '', '2199-01-01', '2199-01-01')"
+)
+"""A node that ticks, as far as the ledger knows."""
+
+
+def _turn_of_another(number: int) -> str:
+    """A job that is due, and is that node's turn in this minute and the next."""
+    nodes, minute = (socket.gethostname(), "away"), datetime.now(UTC).replace(second=0, microsecond=0)
+    for name in (f"job:{number}:{other}" for other in count()):
+        job: Any = SimpleNamespace(name=name, scope="cluster", timing=None)
+        slots = [Slot(job, minute + timedelta(minutes=ahead)) for ahead in (0, 1)]
+        if all(turn_of(slot, nodes) == "away" for slot in slots):
+            return toml("share", {name: ("* * * * *", "true")})
+    raise AssertionError
+
+
 @cache
 def folder() -> Path:
     """The folder of this run's schedules and files."""
@@ -246,7 +292,7 @@ def flat() -> Iterator[Figure]:
     yield from bench_work.flat(folder() / "flat", durable("postgres"))
 
 
-FIGURES = {"idle": idle, "burst": burst, "output": output, "schedule": schedule, "history": history}
+FIGURES = {"idle": idle, "burst": burst, "output": output, "schedule": schedule, "history": history, "share": share}
 FIGURES |= {"work": work, "minute": minute, "flat": flat}
 
 

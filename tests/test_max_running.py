@@ -164,6 +164,23 @@ def test_a_slot_is_given_up_at_the_end_of_its_minute(deployed: Deployed) -> None
         ledger.link.close()
 
 
+def test_a_missed_slot_that_finds_no_place_waits_for_the_next_tick(deployed: Deployed) -> None:
+    """Catch-up: nothing is said, nothing is waited for, and the slot counts neither as run nor as stood down from."""
+    ledger = opened(deployed, "web1")
+    limited(deployed, 'name = "due"\ncommand = "true"\ncatch_up = "1h"')
+    old = ledger.draft("old", due_at=None, stale_after=timedelta(hours=1))
+    assert ledger.claim(old) == Claimed()
+    schedule = load(deployed.folder / "schedule.toml")
+    with Runner(schedule, ledger, expected=1) as runner:
+        tick = Tick(runner, lambda: os.environ, [], moment_of=lambda _: elapsed())
+        missed = Slot(schedule.jobs[0], datetime(2026, 1, 5, 10, tzinfo=UTC), "catch_up")
+        tick._turns.add([missed])
+        assert list(tick.events()) == []
+    assert deployed.rows("job") == [("old",)]
+    assert deployed.database.sql("SELECT job FROM cronledger_jobs WHERE stood_down_at IS NOT NULL") == []
+    ledger.link.close()
+
+
 def test_places_are_found_whatever_else_runs(deployed: Deployed) -> None:
     """A view that is out of date is put right by a look; runs without a place leave one fewer to take."""
     ledger = opened(deployed, "web1")
