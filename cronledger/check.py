@@ -37,6 +37,8 @@ TEXTS = {
     "catch-up-unused": 'catch_up makes nothing up: {why}; write catch_up = "", or leave it out',
     "node-scope-lock": 'scope = "node" runs it on every node, but of those one at a time may hold its lock {lock}: the '
     "others stand down; write one of the two only",
+    "retries-too-long": "its {retries} retries, {delay} apart, do not fit into its stale_after of {stale_after}; "
+    "write fewer retries, a shorter retry_delay, or a longer stale_after",
     "lease-too-long": "its lease of {lease} is longer than its stale_after of {stale_after} and so never needed; "
     'write a shorter lease, such as lease = "5m", or leave it out',
     "shared-lock-minute": "shares the lock {lock} and a minute with job {other}, first at {time} on {day} in {zone}: "
@@ -145,6 +147,9 @@ def _of_scope(job: Job) -> Iterator[_Found]:
 
 
 def _of_windows(job: Job) -> Iterator[_Found]:
+    if job.stale_after and job.retries * job.retry_delay >= job.stale_after:
+        facts = {"retries": job.retries, "delay": lasting(job.retry_delay), "stale_after": lasting(job.stale_after)}
+        yield "retries-too-long", facts
     if job.lease and job.stale_after and job.lease > job.stale_after:
         yield "lease-too-long", {"lease": lasting(job.lease), "stale_after": lasting(job.stale_after)}
 

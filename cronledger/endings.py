@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from cronledger.clock import elapsed
 from cronledger.command import Outcome
@@ -22,6 +23,7 @@ class Ending:
     keep_output: str = "never"
     pid: int | None = None
     doubtful: bool = False
+    attempts: int = 1
 
 
 class Endings:
@@ -82,27 +84,17 @@ class Endings:
         return None if ending.doubtful else self._event(ending, self._too_late(ending, schedule))
 
     def _event(self, ending: Ending, reason: str | None) -> Event:
-        run, at, duration_ms = ending.run, self._ledger.clock.at(ending.ended), ending.outcome.duration_ms
-        if reason is None:
-            return Ran(
-                at=at,
-                job=run.job,
-                due_at=run.due_at,
-                node=self._ledger.node,
-                run_id=run.id,
-                cause=run.cause,
-                duration_ms=duration_ms,
-            )
-        return Failed(
-            at=at,
+        run, outcome = ending.run, ending.outcome
+        kind = Ran if reason is None else partial(Failed, exit_code=outcome.exit_code, reason=reason)
+        return kind(
+            at=self._ledger.clock.at(ending.ended),
             job=run.job,
             due_at=run.due_at,
             node=self._ledger.node,
             run_id=run.id,
             cause=run.cause,
-            duration_ms=duration_ms,
-            exit_code=ending.outcome.exit_code,
-            reason=reason,
+            duration_ms=outcome.duration_ms,
+            attempts=ending.attempts,
         )
 
     def _too_late(self, ending: Ending, schedule: Schedule) -> str:

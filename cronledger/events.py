@@ -94,17 +94,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
-    """A command ended. `cause` is that of its run: schedule, manual or catch_up."""
+    """A command ended, the last of its run's `attempts`. `cause` is that of the run: schedule, manual or catch_up."""
 
     duration_ms: int
     cause: str = "schedule"
+    attempts: int = 1
 
-    def took(self, zone: tzinfo) -> str:
-        """`reports:build in 1.4s`, and for which slot, where that was made up."""
+    def took(self, zone: tzinfo, attempts: str) -> str:
+        """`reports:build in 1.4s`; how it took several `attempts`; for which slot, where that was made up."""
+        several = f" {attempts}" if self.attempts > 1 else ""
         missed = ""
         if self.cause == "catch_up" and self.due_at:
             missed = f", for its missed slot of {local(self.due_at, zone, self.at)}"
-        return f"{self.job} in {duration(self.duration_ms)}{missed}"
+        return f"{self.job} in {duration(self.duration_ms)}{several}{missed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +117,10 @@ class Ran(Ended):
     is_failure = False
 
     def sentence(self, zone: tzinfo) -> str:
-        return f"ran {self.took(zone)}"
+        return f"ran {self.took(zone, f'on attempt {self.attempts}')}"
 
     def carried(self) -> dict[str, object]:
-        return {"cause": self.cause, "duration_ms": self.duration_ms, "exit_code": 0}
+        return {"cause": self.cause, "duration_ms": self.duration_ms, "exit_code": 0, "attempts": self.attempts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +134,11 @@ class Failed(Ended):
     is_failure = True
 
     def sentence(self, zone: tzinfo) -> str:
-        return f"failed {self.took(zone)}: {self.reason}"
+        return f"failed {self.took(zone, f'after {self.attempts} attempts')}: {self.reason}"
 
     def carried(self) -> dict[str, object]:
         ended = {"cause": self.cause, "duration_ms": self.duration_ms, "exit_code": self.exit_code}
-        return {**ended, "reason": one_line(self.reason)}
+        return {**ended, "attempts": self.attempts, "reason": one_line(self.reason)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

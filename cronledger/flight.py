@@ -3,7 +3,7 @@
 import math
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,11 @@ from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
 from cronledger.endings import Ending, Endings
 from cronledger.errors import LedgerBusy, LedgerError
-from cronledger.events import Event, Trouble, lasting, local, utc
-from cronledger.leases import Lease, Leases
+from cronledger.events import Event, Trouble, local, utc
+from cronledger.flying import Flying
+from cronledger.leases import Leases
 from cronledger.ledger import Ledger, Run
+from cronledger.ledger.holding import try_again
 from cronledger.ledger.runs import SETTLE_WITHIN
 from cronledger.notices import Notice, Notices
 from cronledger.schedule import Job, Schedule
@@ -23,14 +25,6 @@ SETTLE_FOR = 600.0
 STOPPED_FOR = 3.0
 IDLE = 5.0
 LONGEST_PAUSE = 30.0
-
-
-@dataclass(slots=True)
-class _Flying:
-    run: Run
-    keep_output: str
-    pid: int | None = None
-    is_new: bool = False
 
 
 class Flight:
@@ -46,12 +40,14 @@ class Flight:
         self._commands = Commands(mask=ledger.link.mask, expected=expected)
         self._leases = Leases(ledger)
         self._notices = Notices(ledger, self._commands)
-        self._flying: dict[str, _Flying] = {}
+        self._flying: dict[str, Flying] = {}
+        self._waiting: dict[str, Flying] = {}
         self._endings = Endings(ledger)
         self._troubles: list[Trouble] = []
         self._pause = 0.0
         self._again_at = 0.0
         self._stopping = False
+        self._drained: str | None = None
 
     def __enter__(self) -> "Flight":
         self._commands.__enter__()
@@ -65,12 +61,12 @@ class Flight:
     @property
     def is_busy(self) -> bool:
         """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
-        return bool(self._flying or self._notices.is_busy or self._endings.is_busy)
+        return bool(self.runs or self._notices.is_busy or self._endings.is_busy)
 
     @property
     def runs(self) -> int:
-        """How many are in flight."""
-        return len(self._flying)
+        """How many are in flight, those included that wait for their next attempt."""
+        return len(self._flying) + len(self._waiting)
 
     @property
     def settled(self) -> int:
@@ -79,7 +75,8 @@ class Flight:
 
     def knows(self, run_id: str) -> bool:
         """Whether this run is in flight here, or over and not yet recorded."""
-        return run_id in self._flying or any(ending.run.id == run_id for ending in self._endings)
+        in_flight = run_id in self._flying or run_id in self._waiting
+        return in_flight or any(ending.run.id == run_id for ending in self._endings)
 
     def missing(self, job: Job, environment: Mapping[str, str]) -> str | None:
         """Why this node cannot start the job, as part of a sentence; None when it can."""
@@ -93,19 +90,32 @@ class Flight:
         self, run: Run, job: Job, environment: Mapping[str, str], live: Callable[[bytes], None] | None = None
     ) -> None:
         """Start the command of a run that was claimed; one that cannot start ends like any other."""
-        env = self._env(run, job, environment)
-        deadline = self._deadline(run)
-        lease = self._leases.take(run)
-        if why := _over(run, deadline, lease):  # frozen since the claim: others may have started the next one
-            self._leases.drop(run)
-            self._endings.add(Ending(run, Outcome(None, why, 0, ""), elapsed(), job.keep_output))
+        flying = Flying(run, self._deadline(run), elapsed(), job)
+        self._leases.take(run)
+        # If this node was frozen since the claim, others may have started the next run.
+        if why := flying.too_late(self._leases.of(run), elapsed()):
+            self._end(flying, Outcome(None, why, 0, ""))
             return
-        flying = self._flying[run.id] = _Flying(run, job.keep_output)
-        flying.pid = self._commands.start(
-            run.id, job.argv, job.cwd, env, deadline=deadline, window=run.window, live=live
-        )
-        flying.is_new = flying.pid is not None
-        self._hold(run, lease)
+        env = self._env(run, job, environment)
+
+        def launch(attempt: int) -> int | None:
+            return self._commands.start(
+                run.id,
+                job.argv,
+                job.cwd,
+                env | {"CRONLEDGER_ATTEMPT": str(attempt)},
+                deadline=flying.deadline,
+                window=run.window,
+                live=live,
+            )
+
+        flying.launch = launch
+        self._start(flying, 1)
+
+    def _start(self, flying: Flying, attempt: int) -> None:
+        self._flying[flying.run.id] = flying
+        flying.start(attempt)
+        self._hold(flying.run)
         self._again_at = 0.0  # the ledger has just answered
 
     def _env(self, run: Run, job: Job, environment: Mapping[str, str]) -> dict[str, str]:
@@ -116,18 +126,19 @@ class Flight:
 
     def adopt(self, run: Run, since: int) -> None:
         """Watch a run whose tick died: wait for its end, or end it at its window. See process.lives for `since`."""
-        started = self._ledger.clock.reached(run.started_at)
-        self._flying[run.id] = _Flying(run, "never", run.pid)
+        flying = Flying(run, self._deadline(run), self._ledger.clock.reached(run.started_at), pid=run.pid)
+        self._flying[run.id] = flying
         self._commands.adopt(
-            run.id, run.pid, run.pid_start, run.id, since=since, started=started, deadline=self._deadline(run)
+            run.id, run.pid, run.pid_start, run.id, since=since, started=flying.begun, deadline=flying.deadline
         )
-        self._hold(run, self._leases.take(run))
+        self._leases.take(run)
+        self._hold(run)
 
     def _deadline(self, run: Run) -> float:
         return math.inf if run.window is None else self._ledger.clock.reached(run.started_at + run.window)
 
-    def _hold(self, run: Run, lease: Lease | None) -> None:
-        if lease is not None:
+    def _hold(self, run: Run) -> None:
+        if lease := self._leases.of(run):
             since = local(lease.since, self.schedule.zone, self._ledger.clock.at(lease.until), seconds=True)
             self._commands.hold(run.id, lease.until, f"ended: lease not renewable since {since}")
 
@@ -146,6 +157,10 @@ class Flight:
         owes, self._endings.owes = self._endings.owes, False
         return owes
 
+    def drain(self, signum: int) -> None:
+        """This process ends when its commands have: none is tried again. May be called by a signal handler."""
+        self._drained = f"ended by {signal.Signals(signum).name} to the tick"
+
     def stop(self, signum: int, because: str | None = None) -> None:
         """This process was told to end: so is every run. May be called by a signal handler, and again."""
         self._stopping = True
@@ -162,10 +177,34 @@ class Flight:
         """Wait `timeout` seconds at most for something to end; what ended is remembered, the ledger not spoken to."""
         for run_id, outcome in self._commands.wait(timeout):
             if flying := self._flying.pop(run_id, None):
-                self._leases.drop(flying.run)
-                self._endings.add(Ending(flying.run, outcome, elapsed(), flying.keep_output, flying.pid))
+                self._landed(flying, outcome)
             elif trouble := self._notices.ended(run_id, outcome):
                 self._troubles.append(trouble)
+        for flying in list(self._waiting.values()):
+            if self._told or flying.too_late(self._leases.of(flying.run), elapsed()):
+                self._end_waiting(flying)
+
+    def _landed(self, flying: Flying, outcome: Outcome) -> None:
+        if not self._told and flying.tries_again(outcome, elapsed()):
+            self._waiting[flying.run.id] = flying
+        else:
+            self._end(flying, outcome)
+
+    def _end(self, flying: Flying, outcome: Outcome) -> None:
+        self._leases.drop(flying.run)
+        self._endings.add(flying.ending(outcome, elapsed()))
+
+    def _end_waiting(self, flying: Flying) -> None:
+        """There is no further attempt: it ended as the last one did."""
+        del self._waiting[flying.run.id]
+        outcome = flying.failed
+        assert outcome is not None
+        self._end(flying, replace(outcome, reason=f"{self._told} after {outcome.reason}") if self._told else outcome)
+
+    @property
+    def _told(self) -> str | None:
+        """Why nothing is started any more."""
+        return self._commands.stopped or self._drained
 
     def bury(self) -> None:
         """Wait for what died in this process's care and is none of its commands."""
@@ -185,7 +224,8 @@ class Flight:
 
     def _next_at(self) -> float:
         """When there is something to tell the ledger, as far as is known."""
-        return self._again_at if self._steps() else max(self._again_at, self._leases.next_at)
+        attempts = min((flying.again_at for flying in self._waiting.values()), default=math.inf)
+        return self._again_at if self._steps() else max(self._again_at, min(self._leases.next_at, attempts))
 
     def _record(self, until: float) -> Iterator[Event | Trouble]:
         """One statement at a time, with a look at what is in flight after each: a slow ledger holds up no window."""
@@ -213,38 +253,47 @@ class Flight:
     def _steps(self) -> list[Callable[[], Event | Trouble | None]]:
         """After the starts, so that a slow ledger holds up none of them.
 
-        Leases first, then the new pids, what ended, what to tell of.
+        Leases first, then the new pids, the next attempts, what ended, what to tell of.
         """
+        now = elapsed()
         leases = [partial(self._renew, run) for run in self._leases.due()]
         pids = [partial(self._record_pid, flying) for flying in self._flying.values() if flying.is_new]
+        attempts = [partial(self._try_again, flying) for flying in self._waiting.values() if flying.again_at <= now]
         within = STOPPED_FOR if self._stopping else SETTLE_WITHIN
         endings = [partial(self._endings.settle, ending, self.schedule, within) for ending in self._endings]
-        return [*leases, *pids, *endings, *self._notices.steps()]
+        return [*leases, *pids, *attempts, *endings, *self._notices.steps()]
 
     def _renew(self, run: Run) -> None:
-        if run.id not in self._flying:
-            return
-        if lease := self._leases.renew(run):
-            self._hold(run, lease)
-        else:  # reaped, or adopted
+        if self._leases.of(run) is None:
+            return  # it has ended meanwhile
+        if not self._commands.is_seen(run.id):
+            self._leases.put_off(run)  # what may be anybody's bars the job no longer than the lease
+        elif self._leases.renew(run):
+            self._hold(run)
+        elif waiting := self._waiting.get(run.id):  # reaped, or adopted
+            self._end_waiting(waiting)
+        else:
             self._commands.end(run.id)
 
-    def _record_pid(self, flying: _Flying) -> None:
+    def _record_pid(self, flying: Flying) -> None:
         if flying.run.id in self._flying and flying.pid is not None:
-            self._ledger.record_pid(flying.run, flying.pid, self._commands.start_of(flying.run.id))
+            start = self._commands.start_of(flying.run.id)
+            self._ledger.record_pid(flying.run, flying.pid, start, flying.attempt)
             flying.is_new = False
+
+    def _try_again(self, flying: Flying) -> None:
+        """The ledger first: an attempt that it does not know of could be taken for dead while it lives."""
+        run = flying.run
+        is_ours = try_again(self._ledger, run, flying.attempt + 1)
+        if run.id not in self._waiting:
+            return  # a signal came, or its window is over
+        if not is_ours or flying.too_late(self._leases.of(run), elapsed()):
+            self._end_waiting(flying)
+        else:
+            del self._waiting[run.id]
+            self._start(flying, flying.attempt + 1)
 
     def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
         patience = STOPPED_FOR if self._stopping else SETTLE_FOR
         yield from self._notices.give_up(error, patience)
         yield from self._endings.give_up(error, patience)
-
-
-def _over(run: Run, deadline: float, lease: Lease | None) -> str | None:
-    """Why a run is not started any more."""
-    now = elapsed()
-    if run.window is not None and now >= deadline:
-        return f"not started: its window of {lasting(run.window)} was over"
-    if lease is not None and now >= lease.until:
-        return f"not started: its {run.limit} was about to end"
-    return None

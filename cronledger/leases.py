@@ -1,7 +1,7 @@
 """Leases: a run of any length is held in the ledger by renewing its `expires_at` while its command runs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cronledger.clock import Clock, elapsed
@@ -12,6 +12,7 @@ from cronledger.ledger.runs import SETTLE_WITHIN
 EARLY = timedelta(seconds=30)
 """Before its lease ends a command is ended, at half of the lease at the latest: others may reap it at the end."""
 _TRIES = 4
+_PUT_OFF = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class Leases:
         self._ledger = ledger
         self._leases: dict[str, Lease] = {}
 
-    def take(self, run: Run) -> Lease | None:
+    def take(self, run: Run) -> None:
         """Hold a run that was claimed, or adopted, by its `expires_at`."""
-        return self._hold(run, self._ledger.clock, run.expires_at) if run.lease else None
+        if run.lease:
+            self._hold(run, self._ledger.clock, run.expires_at)
 
     def of(self, run: Run) -> Lease | None:
         """The lease of a run that is held."""
@@ -60,18 +62,24 @@ class Leases:
         until = min((lease.until for lease in self._leases.values()), default=math.inf)
         return max(0.5, (until - elapsed()) / _TRIES)
 
-    def renew(self, run: Run) -> Lease | None:
-        """Renew it by the database's clock of this moment. None: the run is not ours any more. Raises LedgerError."""
+    def put_off(self, run: Run) -> None:
+        """Renew it a little later, if then."""
+        lease = self._leases[run.id]
+        self._leases[run.id] = replace(lease, renew_at=elapsed() + _PUT_OFF)
+
+    def renew(self, run: Run) -> bool:
+        """Renew it by the database's clock of this moment. False: the run is not ours any more. Raises LedgerError."""
         assert run.lease is not None
         clock = read_clock(self._ledger.link, within=SETTLE_WITHIN, tries=2)
         now = clock.now()
-        if renew(self._ledger, run, expires_at=now + run.lease, now=now):
-            return self._hold(run, clock, now + run.lease)
-        self.drop(run)
-        return None
+        if not renew(self._ledger, run, expires_at=now + run.lease, now=now):
+            self.drop(run)
+            return False
+        if run.id in self._leases:  # it may have ended meanwhile
+            self._hold(run, clock, now + run.lease)
+        return True
 
-    def _hold(self, run: Run, clock: Clock, expires_at: datetime) -> Lease:
+    def _hold(self, run: Run, clock: Clock, expires_at: datetime) -> None:
         assert run.lease is not None
         since, until = expires_at - run.lease * 2 / 3, expires_at - min(EARLY, run.lease / 2)
-        lease = self._leases[run.id] = Lease(run, since, clock.reached(since), clock.reached(until))
-        return lease
+        self._leases[run.id] = Lease(run, since, clock.reached(since), clock.reached(until))

@@ -77,18 +77,21 @@ def start_time(pid: int, proc: str = PROC) -> int | None:
     return None if found is None else found.start
 
 
-def lives(pid: int | None, start: int | None, run_id: str, since: int, proc: str = PROC) -> bool:
+def lives(
+    pid: int | None, start: int | None, run_id: str, since: int, proc: str = PROC, *, in_doubt: bool = True
+) -> bool:
     """Whether anything of a run lives whose tick is dead; True when it cannot be told.
 
     Of a recorded command: itself, its process group or its session. Else any process that carries CRONLEDGER_RUN_ID or
     whose environment may not be read. Nothing that started before the command, or before `since`, is of the run.
+    `in_doubt` is what a process is taken for whose environment may not be read.
     """
     if not _shows_all(proc):
         return True
     if pid is not None and start is not None:
         since = start
     # What forks and ends between the listing and the reading escapes one look.
-    return any(_seen(pid, start, run_id, since, proc) for _ in range(2))
+    return any(_seen(pid, start, run_id, since, proc, in_doubt) for _ in range(2))
 
 
 def signal_group(pid: int | None, start: int | None, run_id: str, signum: int, proc: str = PROC) -> bool:
@@ -153,12 +156,12 @@ def _shows_all(proc: str) -> bool:
     return start_time(1, proc) is not None
 
 
-def _seen(pid: int | None, start: int | None, run_id: str, since: int, proc: str) -> bool:
+def _seen(pid: int | None, start: int | None, run_id: str, since: int, proc: str, in_doubt: bool) -> bool:
     """One look for anything of a run."""
     found = [one for one in _processes(proc) if one.start >= since and not one.kernel and one.pid != os.getpid()]
     alive = [one for one in found if one.lives]
     if pid is None:
-        return any(_carries(one.pid, run_id, proc, unreadable=True) for one in alive)
+        return any(_carries(one.pid, run_id, proc, unreadable=in_doubt) for one in alive)
     if start is not None and any(one.pid == pid and one.start != start for one in found):
         return False  # the kernel gives a pid again only when no group and no session bears its number
     return any(pid in (one.pid, one.group, one.session) for one in alive)

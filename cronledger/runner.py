@@ -77,6 +77,8 @@ class Runner:
         """A signal came: claim nothing more, let run what runs. May be called by a signal handler."""
         self.signal_name = self.signal_name or Signals(signum).name
         self.ledger.link.until = min(self.ledger.link.until, elapsed() + HURRIED)
+        if self._flight is not None:
+            self._flight.drain(signum)
 
     def owes_notices(self) -> bool:
         """Whether a run was recorded since the last call that owes a notice."""

@@ -152,6 +152,15 @@ def test_a_lease_that_outlasts_the_window_is_warned_of(tmp_path: Path) -> None:
     assert of_job(tmp_path, text) == [("lease-too-long", sentence)]
 
 
+def test_retries_that_cannot_all_begin_are_warned_of(tmp_path: Path) -> None:
+    """So many, so far apart, against the window; without a window there is nothing to say."""
+    keys = ["retries = 3", 'retries = 3\nretry_delay = "20m"', 'retries = 3\nretry_delay = "20m"\nlease = "5m"']
+    text = "".join(job("@daily", f"j{number}", key) for number, key in enumerate(keys))
+    sentence = "its 3 retries, 20m0s apart, do not fit into its stale_after of 60m0s; "
+    sentence += "write fewer retries, a shorter retry_delay, or a longer stale_after"
+    assert of_job(tmp_path, text) == [("retries-too-long", sentence)]
+
+
 def test_every_code_has_a_sentence_that_says_what_to_write() -> None:
     """The table of codes is what --allow takes."""
     assert all("; write " in text for text in TEXTS.values())

@@ -56,6 +56,30 @@ def paused(job: str, node: str = "", *, until: str | None = None, reason: str | 
 
 LINES = [
     (
+        Ran(**where("2026-11-30T03:15:01", "sessions:prune"), duration_ms=1400, attempts=2),  # type: ignore[arg-type]
+        "2026-11-30T03:15:01+01:00 ran sessions:prune in 1.4s on attempt 2",
+    ),
+    (
+        Failed(
+            **where("2026-11-30T04:00:12", "reports:build"),  # type: ignore[arg-type]
+            duration_ms=12_000,
+            exit_code=3,
+            reason="exit 3: could not connect to warehouse",
+            attempts=4,
+        ),
+        (
+            "2026-11-30T04:00:12+01:00 failed reports:build in 12.0s after 4 attempts:"
+            " exit 3: could not connect to warehouse"
+        ),
+    ),
+    (
+        failed("2026-11-30T03:25:00", 4200, "ended by SIGTERM to the tick after exit 3: could not connect"),
+        (
+            "2026-11-30T03:25:00+01:00 failed inbox:poll in 4.2s:"
+            " ended by SIGTERM to the tick after exit 3: could not connect"
+        ),
+    ),
+    (
         failed("2026-11-30T03:25:00", 900_000, "ended: lease not renewable since 03:20:10"),
         "2026-11-30T03:25:00+01:00 failed inbox:poll in 15m0s: ended: lease not renewable since 03:20:10",
     ),

@@ -143,6 +143,10 @@ KEYS = {
     "command = []": 'command: is an empty array; write the program and its arguments, as in ["bin/report", "--all"]',
     'command = ["", "x"]': "command: names no program; write the program as the first string",
     r'command = "a\u0000b"': "command: holds a NUL character; write it without",
+    "retries = 101": "retries: 101 is not between 0 and 100; write at most 100",
+    "retries = -1": "retries: -1 is not between 0 and 100; write at most 100",
+    "retries = true": "retries: is a boolean; write a whole number, without quotes, as in 3",
+    "retry_delay = 30": 'retry_delay: is a number; write "30s"',
     "lease = 5": 'lease: is a number; write "5m"',
     'lease = "59s"': 'lease: "59s" is shorter than a minute; write at least "1m"',
     "stale_after = 60": 'stale_after: is a number; write "60m"',
@@ -176,7 +180,6 @@ KEYS = {
     'every = "1.5s"': 'every: "1.5s" is not a duration; write whole d, h, m, s in this order, as in "90s", "10m", '
     '"1h30m" or "2d"',
     "stale_afte = '5m'": "stale_afte: unknown key; write stale_after",
-    "retries = 3": "retries: is not known to this version; leave it out",
 }
 
 

@@ -103,12 +103,20 @@ def took(run: Run) -> str:
 
 def _state(run: Run, now: datetime) -> str:
     if run.state != "running":
-        return f"{run.state}: {run.failure_reason}" if run.failure_reason else run.state
+        state = f"{run.state}{_attempted(run)}"
+        return f"{state}: {run.failure_reason}" if run.failure_reason else state
     age = duration(max(0, round((now - run.started_at) / timedelta(milliseconds=1))))
     over = (
         f"; its {'lease' if run.lease else 'window'} is over, the next tick reaps it" if run.expires_at <= now else ""
     )
-    return f"running for {age}{over}"
+    return f"running for {age}{_attempted(run)}{over}"
+
+
+def _attempted(run: Run) -> str:
+    """Which attempt it is, or how many there were; "" for the first one."""
+    number = run.attempts or 1
+    which = f" after {number} attempts" if run.state == "failed" else f" on attempt {number}"
+    return which if number > 1 else ""
 
 
 def _none(job: str | None, failed: bool, since: str | None, schedule: Schedule) -> str:

@@ -75,6 +75,11 @@ class Commands:
         """Those in flight: started or adopted, and not yet returned by `wait`."""
         return [*(key for key, _ in self._ended), *self._runs]
 
+    @property
+    def stopped(self) -> str | None:
+        """Why all commands were told to end; None while they were not."""
+        return self._stopped and self._stopped[0]
+
     def has_place(self) -> bool:
         """Whether one more command can be started. While it cannot, `wait`, and claim nothing."""
         return self._places.has_one()
@@ -137,6 +142,11 @@ class Commands:
         if run := self._runs.get(key):
             run.hold(until, unheld)
             self._look_at = min(self._look_at, run.look_again_at(elapsed()))
+
+    def is_seen(self, key: str) -> bool:
+        """Whether what lives of a run in flight is its own for certain: without a pid that may be open."""
+        run = self._runs.get(key)
+        return not isinstance(run, Adopted) or run.is_seen()
 
     def end(self, key: str) -> None:
         """Ends a command in flight whose row is over already; its exit tells how."""

@@ -25,7 +25,7 @@ class Outcome:
 
     `reason` is None for exit status 0, else a part of a sentence; `exit_code` is None where the command did not exit by
     itself; `output` is the tail of what it printed, harmless and masked, at most 64 KiB of UTF-8. `survives`: it did
-    not end: its process group lives on, although it was killed.
+    not end: its process group lives on, although it was killed. `was_ended`: it was told to end.
     """
 
     exit_code: int | None
@@ -33,6 +33,7 @@ class Outcome:
     duration_ms: int
     output: str
     survives: bool = False
+    was_ended: bool = False
 
 
 class Run:
@@ -110,6 +111,10 @@ class Adopted(Run):
 
     def signal(self, signum: int) -> None:
         process.signal_group(self._pid, self._start, self._run_id, signum)
+
+    def is_seen(self) -> bool:
+        """Whether something lives that is certainly of it."""
+        return self._pid is not None or process.lives(None, None, self._run_id, self._since, in_doubt=False)
 
     def has_ended(self, now: float, groups: Groups) -> bool:
         if now < self._ask_at:

@@ -76,7 +76,8 @@ class Started(Run):
         output = self._tail.text()
         reason, last = self.because or _how(code), tail(output)
         reason = f"{reason}: {last}" if reason and last else reason
-        return Outcome(code if code >= 0 else None, reason, self.duration_ms(now), output, self.survives)
+        exit_code, was_ended = code if code >= 0 else None, self.because is not None
+        return Outcome(exit_code, reason, self.duration_ms(now), output, self.survives, was_ended)
 
     def _take(self, data: memoryview) -> None:
         self._tail.add(data)

@@ -14,6 +14,11 @@ _RENEW = (
     "UPDATE cronledger_runs SET expires_at = %(expires_at)s, updated_at = %(now)s"
     " WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s AND expires_at < %(expires_at)s"
 )
+# The pid goes: that of a dead attempt would let others take the living one for dead.
+_TRY_AGAIN = (
+    "UPDATE cronledger_runs SET attempts = %(attempts)s, pid = NULL, pid_start = NULL, updated_at = %(now)s"
+    " WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s AND attempts < %(attempts)s"
+)
 _OURS = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s"
 
 
@@ -21,6 +26,12 @@ def renew(ledger: Ledger, run: Run, *, expires_at: datetime, now: datetime) -> b
     """Let the lease of a run last until `expires_at`. False: the run was reaped, or another process adopted it."""
     values: dict[str, Value] = {"id": run.id, "owner": ledger.owner, "expires_at": expires_at, "now": now}
     return _keeps(ledger, _RENEW, values)
+
+
+def try_again(ledger: Ledger, run: Run, attempt: int) -> bool:
+    """Write that the attempt of this number begins: no pid is known of it. False as for `renew`."""
+    values: dict[str, Value] = {"id": run.id, "owner": ledger.owner, "attempts": attempt, "now": ledger.clock.now()}
+    return _keeps(ledger, _TRY_AGAIN, values)
 
 
 def _keeps(ledger: Ledger, update: str, values: Mapping[str, Value]) -> bool:

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cronledger.cron import Cron
 from cronledger.errors import EnvironmentMissing
 from cronledger.every import Every
 from cronledger.schedule import env_file, values
+from cronledger.schedule.job import Job, Slot, aware
 from cronledger.schedule.paths import absolute, anyone_may_write
 from cronledger.schedule.source import Source
 from cronledger.schedule.toml_lines import Where
@@ -28,6 +28,8 @@ _JOB_KEYS: dict[str, Reader] = {
     "command": values.command,
     "stale_after": values.window,
     "lease": values.window,
+    "retries": values.retries,
+    "retry_delay": values.retry_delay,
     "catch_up": values.catch_up,
     "description": values.text,
     "enabled": values.boolean,
@@ -58,6 +60,8 @@ _REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bi
 _STALE_AFTER = timedelta(minutes=60)  # of a job without a lease that says nothing else
 _BUILT_IN: dict[str, Any] = {
     **dict.fromkeys(("stale_after", "lease", "catch_up", "lock", "report", "on_failure", "on_recovery")),
+    "retries": 0,
+    "retry_delay": timedelta(seconds=30),
     "description": "",
     "enabled": True,
     "env": MappingProxyType[str, str]({}),
@@ -67,68 +71,6 @@ _BUILT_IN: dict[str, Any] = {
     "keep_output": "failed",
 }
 _MINUTE = timedelta(minutes=1)
-
-Command = str | tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One [[job]], with what it inherits from [defaults]. `line` is that of its header, `cwd` is absolute.
-
-    `stale_after` is None only with a `lease`: then a run may take as long as it likes.
-    """
-
-    line: int
-    name: str
-    timing: Cron | Every
-    command: Command = field(repr=False)
-    stale_after: timedelta | None
-    lease: timedelta | None
-    description: str
-    enabled: bool
-    zone: tzinfo
-    cwd: str
-    env: Mapping[str, str] = field(repr=False, hash=False)
-    shell: str
-    lock: str | None
-    overlap: bool
-    scope: str
-    keep_output: str
-    report: str
-    catch_up: timedelta | None = None
-    on_failure: Command | None = field(repr=False, default=None)
-    on_recovery: Command | None = field(repr=False, default=None)
-
-    @property
-    def zone_name(self) -> str:
-        """The zone as the schedule names it, or "local"."""
-        return str(self.zone)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """What is executed: a string goes through the shell, an array does not."""
-        return self._argv(self.command)
-
-    def notice(self, state: str) -> tuple[str, ...] | None:
-        """What is executed to tell of a run that is now in this state; None when nothing is to be told."""
-        told = {"failed": self.on_failure, "completed": self.on_recovery}.get(state)
-        return None if told is None else self._argv(told)
-
-    def _argv(self, command: Command) -> tuple[str, ...]:
-        return (self.shell, "-c", command) if isinstance(command, str) else command
-
-    def due(self, moment: datetime) -> bool:
-        """Whether it is due in the minute of the aware `moment`, with `every` in the second; enabled or not."""
-        return self.timing.due(_aware(moment).astimezone(self.zone))
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A job and an instant (UTC) at which it is due. `cause`: why it is claimed, "schedule" or "catch_up"."""
-
-    job: Job
-    due_at: datetime
-    cause: str = "schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +103,7 @@ class Schedule:
 
         Raises ValueError if `moment` is naive.
         """
-        instant = _aware(moment)
+        instant = aware(moment)
         local = {zone: instant.astimezone(zone) for zone in {job.zone for job in self.jobs}}
         return [job for job in self.jobs if job.enabled and job.timing.due(local[job.zone])]
 
@@ -289,9 +231,3 @@ def _check_locks(source: Source, locks: dict[str, Where]) -> None:
         if other != lock:
             wrong = f'"{lock}" differs only in case from "{other}" on line {source.line(locks[other])}'
             source.mistake(where, wrong, "write both alike, or names that differ otherwise")
-
-
-def _aware(moment: datetime) -> datetime:
-    if moment.utcoffset() is None:
-        raise ValueError(f"{moment} has no time zone; give it one, as in datetime.now(UTC)")
-    return moment.astimezone(UTC).replace(microsecond=0)

@@ -11,7 +11,6 @@ from cronledger.schedule.values import Reader, is_name
 
 _BOM = b"\xef\xbb\xbf"
 _OFTEN_MEANT = {"timeout": "stale_after", "schedule": "cron", "cmd": "command", "tz": "timezone", "when": "cron"}
-_LATER = ("retries", "retry_delay")
 
 
 class Source:
@@ -124,9 +123,6 @@ class Source:
         import difflib
 
         key = str(where[-1])
-        if key in _LATER and where[0] in ("job", "defaults"):
-            self.mistake(where, "is not known to this version", "leave it out")
-            return
         meant = [_OFTEN_MEANT[key.lower()]] if key.lower() in _OFTEN_MEANT else []
         near = [one for one in meant if one in readers] or difflib.get_close_matches(key.lower(), readers, n=1)
         self.meant |= {(*where[:-1], one) for one in near[:1]}

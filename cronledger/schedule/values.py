@@ -18,10 +18,11 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
+_MOST_RETRIES = 100
 _SHORTEST_WINDOW = timedelta(minutes=1)
 _SHORTEST_CATCH_UP = timedelta(minutes=2)
 _SHORTEST_KEPT = timedelta(days=1)
-_OURS = {f"CRONLEDGER_{name}" for name in ("JOB", "RUN_ID", "DUE_AT", "NODE", "SCHEDULE")}
+_OURS = {f"CRONLEDGER_{name}" for name in ("JOB", "RUN_ID", "DUE_AT", "NODE", "SCHEDULE", "ATTEMPT")}
 _OURS |= {f"CRONLEDGER_{name}" for name in ("STATE", "REASON", "DURATION_MS", "EXIT_CODE", "STARTED_AT", "FINISHED_AT")}
 
 
@@ -202,6 +203,21 @@ def _in_minutes(value: Any) -> timedelta:
     if not isinstance(value, str):
         minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
         raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
+    return parse_duration(value)
+
+
+def retries(value: Any) -> int:
+    if type(value) is not int:
+        raise Refused(f"is {described(value)}", "write a whole number, without quotes, as in 3")
+    if not 0 <= value <= _MOST_RETRIES:
+        raise Refused(f"{value} is not between 0 and {_MOST_RETRIES}", f"write at most {_MOST_RETRIES}")
+    return value
+
+
+def retry_delay(value: Any) -> timedelta:
+    if not isinstance(value, str):
+        seconds = abs(value) if type(value) is int and 0 <= abs(value) <= 86_400 else None
+        raise Refused(f"is {described(value)}", _DURATION_RULE if seconds is None else f'write "{seconds}s"')
     return parse_duration(value)
 
 
