@@ -171,6 +171,22 @@ def test_a_node_that_cannot_start_it_leaves_it(embedded: Cluster) -> None:
     assert embedded.rows("id") == []
 
 
+def test_a_missed_slot_waits_for_a_place(embedded: Cluster, spawn: Spawn, wait_for: WaitFor, tmp_path: Path) -> None:
+    """With max_running reached nothing is said, and no tick stays for it."""
+    wait = f'"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"'
+    at = slot(10)
+    embedded.know(job("long", once(at), command=wait), job("short", once(at)))
+    path = embedded.folder / "schedule.toml"
+    path.write_text(f"max_running = 1\n{path.read_text()}")
+    first = spawn("tick", cwd=tmp_path, env=embedded.env)
+    wait_for(lambda: embedded.rows("pid", "pid IS NOT NULL"))
+    said(embedded.tick(), status=0)
+    (tmp_path / "go").touch()
+    assert first.wait(30) == 0
+    said(embedded.tick(), r"ran short in \d\.\ds, for its missed slot of .*", status=0)
+    assert embedded.made_up() == [("short", utc(at)), ("long", utc(at))]
+
+
 NOW = datetime(2026, 11, 30, 12, 0, 30, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=400)
 

@@ -4,13 +4,21 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from conftest import Database
 from deployed import AT, Deployed, Run, complained, said
 from ticks import run_batches
+
+from cronledger import pauses
+from cronledger.ledger import Ledger, open_link, read_clock
+from cronledger.ledger.dialect import Lost, Result, Value
+from cronledger.ledger.dsn import parse
+from cronledger.ledger.jobs import remembered
+from cronledger.schedule import load
 
 Spawn = Callable[..., subprocess.Popen[str]]
 WaitFor = Callable[..., None]
@@ -153,14 +161,14 @@ def test_one_tick_a_day_says_what_is_paused(
     wanted = [f"drained web9 {since}", f"paused all jobs {since} until {DAY}", f"paused reports:build {since}: moving"]
     for column in ("paused_at", "reminded_at"):
         aged = f"UPDATE cronledger_jobs SET {column} = {deployed.ago(hours=25)}"
-        deployed.database.sql(f"{aged} WHERE resumes_at IS NULL OR job = ''")
+        deployed.database.sql(f"{aged} WHERE paused_at IS NOT NULL AND job <> 'ok'")
         lines, statuses = printed()
         assert len(lines) == 3, lines
         assert all(re.fullmatch(pattern, line) for pattern, line in zip(wanted, lines, strict=True)), lines
         assert set(statuses) == {0, 1}
         assert sum(statuses) <= 3
         assert printed() == ([], [0] * 8)
-    deployed.database.sql(f"UPDATE cronledger_jobs SET reminded_at = {deployed.ago(hours=25)}")
+    deployed.database.sql(f"UPDATE cronledger_jobs SET reminded_at = {deployed.ago(hours=25)} WHERE job <> 'ok'")
     for words in (["resume", "--all"], ["resume", "reports:build"], ["resume", "ok"], ["undrain", "web9"]):
         done(deployed, *words)
     deployed.write(*(f"{job}\nenabled = false" for job in TWO))
@@ -235,6 +243,33 @@ def test_what_cannot_be_meant_is_refused(embedded: Deployed) -> None:
     for words, wrong in REFUSED.items():
         complained(embedded.cli(*words.split()), wrong, 1 if "there is no job" in wrong else 2)
     assert embedded.database.sql("SELECT * FROM cronledger_jobs") == []
+
+
+def test_what_is_sent_again_counts_once(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement that writes takes effect and loses its answer: it knows itself by its token."""
+    link = open_link(parse(deployed.dsn, "/"))
+    ledger = Ledger(link, "app", "web1", "", read_clock(link))
+    execute, lost = link.dialect.execute, set()
+
+    def forget(statement: str, values: Mapping[str, Value], seconds: float) -> Result:
+        result = execute(statement, values, seconds)
+        if not statement.startswith("SELECT") and values["token"] not in lost:
+            lost.add(values["token"])
+            raise Lost("the answer got lost")
+        return result
+
+    monkeypatch.setattr(link.dialect, "execute", forget)
+    first, made = pauses.pause(ledger, "ok", window=None, by="alice on web1", reason=None)
+    second, replaced = pauses.pause(ledger, "ok", window=timedelta(hours=1), by="bob on web1", reason=None)
+    assert (first.paused_at, second.paused_by, replaced.paused_at) == (None, "alice on web1", made.paused_at)
+    deployed.database.sql(f"UPDATE cronledger_jobs SET paused_at = {deployed.ago(hours=25)}")
+    paused = pauses.active(remembered(ledger), ledger.clock.now())
+    assert [one.job for one in pauses.remind(ledger, load(deployed.folder / "schedule.toml"), paused)] == ["ok"]
+    ended = pauses.resume(ledger, "ok")
+    assert ended is not None
+    assert ended.paused_by == "bob on web1"
+    assert len(lost) == 4
+    link.close()
 
 
 def test_the_commands_speak_json(embedded: Deployed) -> None:
