@@ -43,16 +43,14 @@ def owed(schedule: Schedule, ledger: Ledger) -> list[Notice]:
     """The notices that nobody took yet and that are for this node to take. Raises LedgerError."""
     if not any(job.on_failure or job.on_recovery for job in schedule.jobs):
         return []
-    from cronledger.ledger.notices import owed
+    from cronledger.ledger.notices import owing
 
     now, found = ledger.clock.now(), []
-    for one in owed(ledger):
-        job = _job(schedule, one.run)
-        if job is not None and job.notice(one.run.state):
-            told = job if is_news(one.run.state, one.state_before, job.report) else None
-            found.append(Notice(one.run, told, new_token(), elapsed()))
-        elif now - (one.run.finished_at or now) > FOREIGN_FOR:
-            found.append(Notice(one.run, None, new_token(), elapsed()))
+    for run in owing(ledger):
+        job = _job(schedule, run)
+        tells = job is not None and job.notice(run.state) is not None
+        if tells or now - (run.finished_at or now) > FOREIGN_FOR:
+            found.append(Notice(run, job if tells else None, new_token(), elapsed()))
     return found
 
 
@@ -92,21 +90,24 @@ class Notices:
         self._stopping = True
 
     def steps(self) -> list[Callable[[], None]]:
-        """What can be done now, each with a statement or two, and to be done again if it raises LedgerError."""
+        """What can be done now, each with a few statements, and to be done again if it raises LedgerError."""
         if not self._waiting or self._stopping or not self._commands.has_place():
             return []
         free = max(0, AT_ONCE - len(self._telling))
         return [partial(self._take, *waiting) for waiting in list(self._waiting.values())[:free]]
 
     def _take(self, notice: Notice, environment: Mapping[str, str]) -> None:
-        from cronledger.ledger.notices import take
+        from cronledger.ledger.notices import state_before, take
 
         if self._stopping:
             return
-        output = take(self._ledger, notice.run, notice.token)
-        del self._waiting[notice.run.id]
-        if output is not None and notice.job is not None:
-            self._tell(notice, notice.job, environment, output)
+        run, job = notice.run, notice.job
+        # Before it is taken: as long as it is owed, the run before it is kept.
+        news = job is not None and is_news(run.state, state_before(self._ledger, run), job.report)
+        output = take(self._ledger, run, notice.token)
+        del self._waiting[run.id]
+        if job is not None and news and output is not None:
+            self._tell(notice, job, environment, output)
 
     def _tell(self, notice: Notice, job: Job, environment: Mapping[str, str], output: str) -> None:
         argv = job.notice(notice.run.state)

@@ -248,12 +248,12 @@ def test_taking_is_settled_by_the_row(node: Opener) -> None:
     ledger.claim(run)
     ending = {"pid": 1, "duration_ms": 1, "exit_code": 3, "failure_reason": "exit 3", "output": "o", "owes": True}
     assert ledger.settle(run, **ending)
-    [one] = notices.owed(other)
-    assert (one.run.id, one.state_before) == (run.id, None)
-    assert [notices.take(other, one.run, "theirs"), notices.take(other, one.run, "theirs")] == ["o", "o"]
-    assert notices.take(ledger, one.run, "ours") is None
+    [found] = notices.owing(other)
+    assert (found.id, found.failure_reason) == (run.id, "exit 3")
+    assert [notices.take(other, run, "theirs"), notices.take(other, run, "theirs")] == ["o", "o"]
+    assert notices.take(ledger, run, "ours") is None
     assert ledger.settle(run, **ending)
-    assert notices.owed(ledger) == []
+    assert notices.owing(ledger) == []
 
 
 def test_the_run_before_is_the_last_that_was_due(node: Opener) -> None:
@@ -266,7 +266,6 @@ def test_the_run_before_is_the_last_that_was_due(node: Opener) -> None:
         ledger.claim(run)
         settle(ledger, run, reason)
         time.sleep(0.001)
-    run = draft(ledger, job="job", due_at=datetime.now(UTC) + timedelta(hours=1))
-    ledger.claim(run)
-    ledger.settle(run, pid=1, duration_ms=1, exit_code=0, failure_reason=None, output=None, owes=True)
-    assert [(one.run.id, one.state_before) for one in notices.owed(ledger)] == [(run.id, "failed")]
+    assert notices.state_before(ledger, draft(ledger, job="job")) == "failed"
+    assert notices.state_before(ledger, draft(ledger, job="job", scope="node")) is None
+    assert notices.state_before(ledger, draft(ledger, job="new")) is None

@@ -16,16 +16,15 @@ _PRUNABLE = (
     " AND (finished_at > %(after)s OR (finished_at = %(after)s AND id > %(after_id)s))"
     f" ORDER BY finished_at, id LIMIT {BATCH}"
 )
-# Which run is the newest is asked row by row: one step in an index, and nothing that a planner could make a join of.
-# One that owes a notice still needs the run before it.
+# Whether there is a newer one is asked row by row, and stops at the first: nothing that a planner could make a join or
+# a sort of. One that owes a notice does not count: its notice still depends on the run before it.
 _FEW = (
     "SELECT run.id FROM cronledger_runs run"
     " WHERE run.namespace = %(namespace)s AND run.finished_at < %(finished_before)s"
     " AND run.state <> 'running' AND (run.notice IS NULL OR run.notice <> 'owed')"
-    " AND run.id <> (SELECT newest.id FROM cronledger_runs newest"
-    " WHERE newest.namespace = run.namespace AND newest.job = run.job"
-    " AND newest.state <> 'running' AND (newest.notice IS NULL OR newest.notice <> 'owed')"
-    " ORDER BY newest.started_at DESC LIMIT 1)"
+    " AND (SELECT 1 FROM cronledger_runs newer"
+    " WHERE newer.namespace = run.namespace AND newer.job = run.job AND newer.started_at > run.started_at"
+    " AND newer.state <> 'running' AND (newer.notice IS NULL OR newer.notice <> 'owed') LIMIT 1) = 1"
     f" ORDER BY run.finished_at, run.id LIMIT {A_FEW}"
 )
 
