@@ -154,6 +154,8 @@ def test_by_hand_the_last_slot_of_the_minute_is_made_up(deployed: Deployed) -> N
         said(deployed.tick("--at", "2026-01-05T10:00+00:00"), status=0)
     ((due_at,),) = deployed.rows("due_at")
     assert str(due_at)[17:19] == "40"
+    assert re.search(r" 10:00:40 +web1 ", deployed.cli("history").stdout)
+    assert re.search(r"^due +2026-01-05 10:00:40\+00:00$", deployed.cli("show", "poll").stdout, re.MULTILINE)
 
 
 def test_a_dry_run_tells_each_slot(deployed: Deployed) -> None:

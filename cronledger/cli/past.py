@@ -87,7 +87,7 @@ def _see_that_it_is_known(job: str, schedule: Schedule, ledger: Ledger) -> None:
 
 
 def _row(run: Run, schedule: Schedule, now: datetime) -> list[str]:
-    due = _due(run, local(run.due_at, schedule.zone, run.started_at))
+    due = _due(run, local(run.due_at, schedule.zone, run.started_at, seconds=run.due_at.second > 0))
     return [moment(run.started_at, schedule.zone), run.job, due, run.node, took(run), run.id[-8:], _state(run, now)]
 
 
@@ -158,7 +158,7 @@ def _fields(run: Run, schedule: Schedule, now: datetime) -> list[tuple[str, str]
     def at(instant: datetime | None) -> str:
         return moment(instant, schedule.zone, seconds=True) if instant else ""
 
-    due = _due(run, moment(run.due_at, schedule.zone))
+    due = _due(run, moment(run.due_at, schedule.zone, seconds=run.due_at.second > 0))
     is_running, renewed = run.state == "running", " and its lease not renewed" if run.lease else ""
     shown = [
         ("run", run.id),
