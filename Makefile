@@ -30,7 +30,7 @@ demo: $(READY) ## run the example schedule on an SQLite ledger in .demo, and sho
 test: $(READY) ## run all tests, on PostgreSQL, MariaDB and SQLite, and under cron (ARGS="-k tick")
 	$(BIN)/pytest --numprocesses 3 --dist loadgroup $(ARGS)
 
-torture: $(READY) ## inflict faults on real servers for half an hour, and count what came of it (ARGS="-k cut")
+torture: $(READY) ## inflict faults on real servers for half an hour, and count (galera-4 and rsync too; ARGS="-k cut")
 	$(BIN)/pytest -o python_files='fault_*.py' -o testpaths=tests/torture $(ARGS)
 
 lint: $(READY) ## check style, types, the direction of imports and the manual pages

@@ -128,6 +128,16 @@ def test_each_exit_status_is_documented() -> None:
     assert {int(status) for status in re.findall(r"^\| (\d) \|", README, re.MULTILINE)} == STATUSES
 
 
+def test_each_promise_names_tests_that_exist() -> None:
+    """The last column of the README's promises names files of tests, in each row."""
+    rows = re.findall(r"^\|.* \| (.*) \|$", readme("What it promises, and what it costs"), re.MULTILINE)[2:]
+    named = [re.findall(r"`(\w+\.py)`", cell) for cell in rows]
+    assert rows
+    assert all(named)
+    known = {path.name for path in (ROOT / "tests").rglob("*_*.py")}
+    assert {name for names in named for name in names} <= known
+
+
 def test_the_example_of_the_manual_is_a_schedule(tmp_path: Path) -> None:
     """The example of cronledger-schedule(5) is one that is not refused."""
     path = tmp_path / "schedule.toml"
