@@ -1,12 +1,13 @@
 """At most one run of a slot, and one in flight of a job and of a lock, whoever ticks at once."""
 
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from conftest import Database
-from ticks import run_batches
+from ticks import BY, run_batches
 
 from cronledger.events import utc
 
@@ -86,5 +87,8 @@ def test_adjacent_minutes_never_have_two_alive(
     ran = [line for line in lines if re.fullmatch(r"\S+ ran [ab] in \d+\.\ds", line)]
     stood_down = [line for line in lines if re.search(r" stood down [ab]: (run of|lock \w+ held by) ", line)]
     assert rows == [(len(ran), "completed", "completed")]
-    assert len(ran) + len(stood_down) == len(lines) == (400 if shared == "lock" else 200)
+    due = 400 if shared == "lock" else 200
+    assert len(ran) + len(stood_down) == len(lines) <= due
+    if os.environ.get(BY, "tick") == "tick":  # which, asked for a minute, always says that it stood down
+        assert len(lines) == due
     assert len(ran) >= 100
