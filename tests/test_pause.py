@@ -153,7 +153,7 @@ def test_one_tick_a_day_says_what_is_paused(
     wanted = [f"drained web9 {since}", f"paused all jobs {since} until {DAY}", f"paused reports:build {since}: moving"]
     for column in ("paused_at", "reminded_at"):
         aged = f"UPDATE cronledger_jobs SET {column} = {deployed.ago(hours=25)}"
-        deployed.database.sql(f"{aged} WHERE resumes_at IS NULL OR job = ''")
+        deployed.database.sql(f"{aged} WHERE paused_at IS NOT NULL AND (resumes_at IS NULL OR job = '')")
         lines, statuses = printed()
         assert len(lines) == 3, lines
         assert all(re.fullmatch(pattern, line) for pattern, line in zip(wanted, lines, strict=True)), lines
