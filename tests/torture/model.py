@@ -126,7 +126,7 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
         ledger = Ledger(link, "app", node, actor.owner, Clock(ZERO, 0.0))
         slots = [Slot(_job(*job), ZERO + slot * MINUTE) for job in jobs]
         path = "/srv/app/schedule.toml"
-        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path=path, jobs=(), max_running=world.places)
+        schedule = SimpleNamespace(zone=ZoneInfo("UTC"), path=path, jobs=(), keep=None, max_running=world.places)
         with Runner(schedule, ledger, expected=1) as runner:  # type: ignore[arg-type]
             for event in Tick(runner, dict, slots, moment_of=lambda _: -60.0).events():
                 world.said.append(event)
