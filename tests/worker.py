@@ -3,6 +3,7 @@
 python tests/worker.py CLOCK ARGUMENTS   work by the real time and the seconds that the file CLOCK has to add
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -119,7 +120,8 @@ def one_minute(values: dict[str, str | bool]) -> int:
     class Once(Work):
         @property
         def _is_over(self) -> bool:
-            return self._last is not None or super()._is_over
+            is_done = self._last is not None and (self._tick is None or self._tick.next_at == math.inf)
+            return is_done or super()._is_over
 
     at = values.pop("at", "")
     minute = datetime.fromisoformat(str(at)) if at else datetime.now(UTC)
