@@ -31,7 +31,7 @@ test: $(READY) ## run all tests, on PostgreSQL, MariaDB and SQLite, and under cr
 	$(BIN)/pytest --numprocesses 3 --dist loadgroup $(ARGS)
 
 torture: $(READY) ## inflict faults on real servers for half an hour, and count (galera-4 and rsync too; ARGS="-k cut")
-	$(BIN)/pytest -o python_files='fault_*.py' -o testpaths=tests/torture $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -o python_files='fault_*.py' -o testpaths=tests/torture $(ARGS)
 
 lint: $(READY) ## check style, types, the direction of imports and the manual pages
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The tally of all that was inflicted, printed at the end: doubles, lost track of and left running must be 0."""
 
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 import pytest
@@ -29,24 +30,26 @@ class Tally:
         assert self.inflicted > 0, self
 
 
-TALLIES = pytest.StashKey[list[Tally]]()
+TALLY = "tally"
 TITLES = ("fault", "database", "inflicted", "expected", "seen", "doubles", "lost track of", "left running", "slowed by")
 
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Tally:
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     """The tally of this test; named after its first words, kept whatever comes of it."""
     database = request.node.callspec.id if hasattr(request.node, "callspec") else ""
     row = Tally((request.function.__doc__ or request.node.name).strip().splitlines()[0].rstrip("."), database)
-    request.config.stash.setdefault(TALLIES, []).append(row)
-    return row
+    yield row
+    request.node.user_properties.append((TALLY, astuple(row)))  # so that it comes from other processes, too
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    tallies = config.stash.get(TALLIES, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for some in terminalreporter.stats.values() for one in some if isinstance(one, pytest.TestReport)]
+    ended = sorted((one for one in reports if one.when == "teardown"), key=lambda report: report.nodeid)
+    tallies = [row for report in ended for name, row in report.user_properties if name == TALLY]
     if not tallies:
         return
-    rows = [TITLES, *(tuple(map(_cell, astuple(row))) for row in tallies)]
+    rows = [TITLES, *(tuple(map(_cell, row)) for row in tallies)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
     for row in rows:
         cells = [
