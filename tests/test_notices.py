@@ -35,6 +35,12 @@ def deployed(database: Database, run: Callable[..., subprocess.CompletedProcess[
     return made
 
 
+@pytest.fixture
+def embedded(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Deployed:
+    """On SQLite, for what is not about the database."""
+    return Deployed(tmp_path, Database("sqlite", f"sqlite:///{tmp_path}/ledger.db", None), run).installed()
+
+
 def told(deployed: Deployed) -> list[str]:
     """The lines that the notices wrote so far."""
     path = deployed.folder / "told"
@@ -155,22 +161,22 @@ def test_a_hook_that_hangs_is_ended(deployed: Deployed, cron_environment: dict[s
         ('"kill -9 $$"', "killed by SIGKILL"),
     ],
 )
-def test_a_hook_that_fails_is_one_line(deployed: Deployed, hook: str, why: str) -> None:
+def test_a_hook_that_fails_is_one_line(embedded: Deployed, hook: str, why: str) -> None:
     """And nothing else changes: neither the run nor what is said of it."""
-    deployed.write(f"{BAD}on_failure = {hook}")
-    done = deployed.tick()
+    embedded.write(f"{BAD}on_failure = {hook}")
+    done = embedded.tick()
     assert done.stderr == f"cronledger: on_failure of bad failed: {why}\n"
     assert (done.returncode, done.stdout.count("failed bad in")) == (1, 1)
-    assert deployed.rows("state, failure_reason") == [("failed", "exit 3: oh no")]
-    complained(deployed.tick("--dsn", "sqlite:///none.db"), "not installed")  # no traceback hides in the above
+    assert embedded.rows("state, failure_reason") == [("failed", "exit 3: oh no")]
+    complained(embedded.tick("--dsn", "sqlite:///none.db"), "not installed")  # no traceback hides in the above
 
 
-def test_a_hook_need_not_read(deployed: Deployed) -> None:
+def test_a_hook_need_not_read(embedded: Deployed) -> None:
     """64 KiB of output hold up neither a hook that reads nothing nor one that reads all."""
     loud = 'command = "yes 0123456789abcdef | head -c 1000000; exit 3"\n'
-    deployed.write(f'name = "a"\n{loud}on_failure = ["true"]', f'name = "b"\n{loud}on_failure = "cat >told"')
-    assert deployed.tick().stderr == ""
-    text = (deployed.folder / "told").read_text()
+    embedded.write(f'name = "a"\n{loud}on_failure = ["true"]', f'name = "b"\n{loud}on_failure = "cat >told"')
+    assert embedded.tick().stderr == ""
+    text = (embedded.folder / "told").read_text()
     assert text.startswith("[9")
     assert text.endswith("f\n012345678")
     assert 65_000 < len(text) <= 65_536
@@ -197,24 +203,24 @@ def test_runs_by_hand_owe_nothing_and_count_for_nothing(deployed: Deployed) -> N
 
 
 def test_a_signal_to_the_tick_ends_a_hook(
-    deployed: Deployed, spawn: Callable[..., subprocess.Popen[str]], wait_for: Callable[..., None]
+    embedded: Deployed, spawn: Callable[..., subprocess.Popen[str]], wait_for: Callable[..., None]
 ) -> None:
     """The tick does not wait for it any longer, and says so."""
-    deployed.write(BAD + 'on_failure = "touch begun; exec sleep 1000"')
-    tick = spawn("tick", cwd=deployed.folder, env=deployed.env)
-    wait_for((deployed.folder / "begun").exists)
+    embedded.write(BAD + 'on_failure = "touch begun; exec sleep 1000"')
+    tick = spawn("tick", cwd=embedded.folder, env=embedded.env)
+    wait_for((embedded.folder / "begun").exists)
     tick.send_signal(signal.SIGTERM)
     _, err = tick.communicate(timeout=30)
     assert (tick.returncode, err) == (1, "cronledger: on_failure of bad failed: ended by SIGTERM to the tick\n")
 
 
-def test_more_than_a_handful_are_told_some_at_a_time(deployed: Deployed) -> None:
+def test_more_than_a_handful_are_told_some_at_a_time(embedded: Deployed) -> None:
     """Of twenty failures in one tick each is told, never more than eight at the same time."""
     hook = 'on_failure = "mkdir -p in; touch in/$$; ls in | wc -l >>told; sleep 0.1; rm in/$$"'
-    deployed.write(*(f'name = "job{n}"\ncommand = ["false"]\n{hook}' for n in range(20)))
-    assert deployed.tick().stderr == ""
-    assert len(told(deployed)) == 20
-    assert max(map(int, told(deployed))) <= 8
+    embedded.write(*(f'name = "job{n}"\ncommand = ["false"]\n{hook}' for n in range(20)))
+    assert embedded.tick().stderr == ""
+    assert len(told(embedded)) == 20
+    assert max(map(int, told(embedded))) <= 8
 
 
 def test_what_this_schedule_does_not_know_is_left_to_newer_ones_for_an_hour(deployed: Deployed) -> None:
@@ -231,14 +237,14 @@ def test_what_this_schedule_does_not_know_is_left_to_newer_ones_for_an_hour(depl
     assert told(deployed) == []
 
 
-def test_inherited_and_dropped(deployed: Deployed) -> None:
+def test_inherited_and_dropped(embedded: Deployed) -> None:
     """[defaults] may say it for all jobs, and "" drops it for one."""
-    deployed.write(
+    embedded.write(
         BAD, 'name = "mute"\ncommand = "exit 4"\non_failure = ""', top=f"[defaults]\non_failure = '''{TELL}'''"
     )
-    deployed.tick()
-    assert told(deployed) == ["failed: exit 3: oh no", "oh no"]
-    assert deployed.rows("notice", "job = 'mute'") == [(None,)]
+    embedded.tick()
+    assert told(embedded) == ["failed: exit 3: oh no", "oh no"]
+    assert embedded.rows("notice", "job = 'mute'") == [(None,)]
 
 
 def test_taking_is_settled_by_the_row(node: Opener) -> None:
