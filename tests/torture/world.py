@@ -228,6 +228,7 @@ class Commands:
     """In place of cronledger.command.Commands: a command is an entry of the world, and ends when that says so."""
 
     wakeup_fd = -1
+    stopped: str | None = None
 
     def __init__(self, **_: object) -> None:
         self._world, self._watched = here.actor.world, dict[str, Command | None]()
