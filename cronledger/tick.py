@@ -66,11 +66,16 @@ class Tick:
 
     def events(self) -> Iterator[Event | Trouble]:
         """What is worth a line, as it happens, until nothing is to come and nothing in flight."""
-        yield from self.begin()
+        try:
+            yield from self.begin()
+        except CronledgerError as error:
+            if not self._runner.is_busy:
+                raise
+            yield Trouble(not_claimed(self._ended_by or str(error), self._turns.give_up()))
         while self._runner.is_busy or (self._turns and not self._runner.signal_name):
             yield from self._runner.flight().events(min(1.0, self.next_at - elapsed()))
             yield from self.go_on()
-        yield from self.end(f"ended by {self._runner.signal_name}")
+        yield from self.end(self._ended_by)
 
     def begin(self) -> Iterator[Event | Trouble]:
         """Reap the dead, claim what is due or was missed, tell of what is over, wherever it ran, and of long pauses."""
@@ -110,6 +115,15 @@ class Tick:
         """Name what was due and left to the other nodes, and will not be tried again here."""
         if left := self._turns.left:
             yield Trouble(not_claimed(why, left))
+
+    @property
+    def _ended_by(self) -> str:
+        return f"ended by {self._runner.signal_name}" if self._runner.signal_name else ""
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether something that is due was left to the other nodes and is to be tried again here."""
+        return bool(self._turns.left)
 
     @property
     def next_at(self) -> float:

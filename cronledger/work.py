@@ -60,14 +60,16 @@ class Work:
     def drain(self) -> Iterator[Event | Trouble]:
         """The same from then on: until nothing is in flight any more."""
         self._link.until = math.inf
-        yield from self._tick.end(f"ended by {self._runner.signal_name or '--max-runtime'}") if self._tick else ()
+        yield from self._tick.end(f"ended by {self._runner.signal_name}") if self._tick else ()
         while self._runner.is_busy:
             yield from self._flight.events()
             self._flight.bury()
 
     @property
     def _is_over(self) -> bool:
-        return self._runner.signal_name is not None or elapsed() >= self._ends_at
+        if self._runner.signal_name is not None:
+            return True
+        return elapsed() >= self._ends_at and not (self._tick and self._tick.is_amid)
 
     def _next_minute(self) -> datetime:
         """The minute to tick: the present one, or if that was ticked, the one after the last."""
