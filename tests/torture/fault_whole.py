@@ -17,5 +17,5 @@ SEED = int(os.environ.get("CRONLEDGER_TEST_SEED") or random.randrange(10**9))
 def test_histories(database: Database, cron_environment: dict[str, str], tmp_path: Path, tally: Tally) -> None:
     """Histories of schedules, minutes, clocks and kills by chance, on three machines: all promises hold in each."""
     with Stages(database, tmp_path, cron_environment) as stages:
-        histories(stages, tally, range(SEED, SEED + 50), steps=40)
+        histories(stages, tally, range(SEED, SEED + 20), steps=30)
     tally.holds()
