@@ -82,8 +82,7 @@ class Notices:
 
     def add(self, notice: Notice, environment: Mapping[str, str]) -> None:
         """One to take; `environment` is that of the run, for its job."""
-        if notice.run.id not in self._telling:
-            self._waiting.setdefault(notice.run.id, (notice, environment))
+        self._waiting.setdefault(notice.run.id, (notice, environment))
 
     def stop(self) -> None:
         """Take no more: they stay owed, and the next tick finds them. May be called by a signal handler."""

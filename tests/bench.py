@@ -91,11 +91,12 @@ def ratio(name: str, limit: float | None, turns: int, ours: Callable[[], Spent],
 
 
 class Bench:
-    """A ledger, and a schedule to tick it by: `schedule(n)` is the text for the n-th tick."""
+    """A ledger, and a schedule to tick it by: `schedule(n)` is the text for the n-th tick, `keep` a key of [ledger]."""
 
-    def __init__(self, dsn: str, schedule: Callable[[int], str]) -> None:
+    def __init__(self, dsn: str, schedule: Callable[[int], str], keep: str = "") -> None:
         self._dsn = dsn
         self._schedule = schedule
+        self._keep = keep
         self._ticks = 0
         self._path = folder() / f"{len(list(folder().iterdir()))}.toml"
         self._write()
@@ -112,7 +113,7 @@ class Bench:
         return self._run("history")
 
     def _write(self) -> None:
-        self._path.write_text(f'{self._schedule(self._ticks)}\n[ledger]\ndsn = "{self._dsn}"\n')
+        self._path.write_text(f'{self._schedule(self._ticks)}\n[ledger]\ndsn = "{self._dsn}"\n{self._keep}\n')
 
     def _run(self, command: str) -> Spent:
         return spend(["-m", "cronledger", command, "--schedule", str(self._path)])
@@ -207,7 +208,7 @@ def history() -> Iterator[Figure]:
 
     for kind in ["sqlite", "postgres", "mariadb", *(["mysql"] if "CRONLEDGER_TEST_MYSQL" in os.environ else [])]:
         name, dsns, execute = _two_databases(kind)
-        empty, full = (Bench(dsn, one_due) for dsn in dsns)
+        empty, full = (Bench(dsn, one_due, 'keep = "364d"') for dsn in dsns)
         fill(kind, "full", execute)
         yield ratio(f"history of 1,000,000 runs, {name}", 1.3, 15, full.history, empty.history)
         yield ratio(f"tick on 1,000,000 runs, {name}", 1.3, 15, full.tick, empty.tick)
