@@ -249,21 +249,14 @@ class Tick:
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:
         """Once for each slot, and to who asked; of an interval job to nobody else."""
-        if slot.cause != "schedule":
-            return False
         is_said = self._asked or not isinstance(slot.job.timing, Every)
         if not is_said and slot.job.catch_up is None:
             return False
         return (self._ledger.stand_down(run) and is_said) or self._asked
 
     def _leave(self, slot: Slot, run: Run) -> Iterator[Event]:
-        """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts.
-
-        What was missed is left to the next tick.
-        """
+        """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts."""
         assert self._places is not None
-        if slot.cause == "catch_up":
-            return
         self._crowded_at = self._runner.settled
         if self._turns.leave(slot) or run_of_slot(self._ledger, run):
             return
