@@ -23,15 +23,21 @@ from cronledger.schedule import Slot
 from cronledger.tick import Tick
 from torture.world import PROCESS, WINDOW, ZERO, Actor, Choose, Commands, SharedSqlite, Violation, World, here
 
-JOBS = (("a", "warehouse", ""), ("b", "warehouse", ""), ("c", "", ""), ("d", "", "overlap"))
-"""Name, lock, overlap."""
+JOBS = (
+    *(("a", "warehouse", ""), ("b", "warehouse", ""), ("c", "", ""), ("d", "", "overlap")),
+    *(("leased", "", "leased"), ("leased too", "", "leased"), ("retried", "", "retried")),
+)
+"""Name, lock, and what else there is to it."""
 Jobs = tuple[tuple[str, str, str], ...]
 Plan = tuple[str, int, Jobs]
 """The node and the minute of a tick, and what is due then."""
 LATE = "after it was reaped"
 MINUTE = timedelta(minutes=1)
+LEASE = timedelta(minutes=30)
+KILL_AFTER = 7.0
 COLUMNS = ("id", "namespace", "job", "due_at", "state", "active_job", "held_lock", "owner", "expires_at", "pid")
-ROWS = f"SELECT {', '.join((*COLUMNS, 'pid_start, updated_at, token, failure_reason'))} FROM cronledger_runs"
+COLUMNS += ("attempts", "lease_ms", "pid_start", "updated_at", "token", "failure_reason")
+ROWS = f"SELECT {', '.join(COLUMNS)} FROM cronledger_runs"
 FOREIGN = """
 INSERT INTO cronledger_runs (id, namespace, job, scope_node, due_at, state, active_job, held_lock, cause, node, owner,
     started_at, expires_at, token, created_at, updated_at)
@@ -62,7 +68,7 @@ def empty(without: str = "") -> bytes:
 def made_up() -> Iterator[None]:
     """Commands, /proc and time are the world's; nothing waits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("clock", "endings", "flight", "leases", "tick", "turns"):
+        for module in ("clock", "endings", "flight", "leases", "ledger", "tick", "turns"):
             patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
@@ -85,8 +91,9 @@ class Audit:
         if world.connection.execute(OTHERS).fetchall() != self._others:
             raise Violation("a row of another job, namespace or scope was written")
         changed = [(run_id, before) for run_id, before in self._rows.items() if rows[run_id] != before]
-        if len({rows[run_id][-2] for run_id, _ in changed}) < len(changed):
-            raise Violation(f"one statement wrote {len(changed)} runs")
+        written = COLUMNS.index("updated_at")
+        if sum(rows[run_id][written] != before[written] for run_id, before in changed) > 1:
+            raise Violation("one statement wrote several runs")
         for run_id, before in changed:
             self._step(world, before, rows[run_id])
         self._rows = rows
@@ -99,22 +106,35 @@ class Audit:
                 raise Violation(f"two rows of one {what}")
 
     def _step(self, world: World, *rows: tuple[object, ...]) -> None:
-        old, new = (dict(zip((*COLUMNS, "pid_start", "updated_at", "token", "why"), row, strict=True)) for row in rows)
-        run_id, why = str(old["id"]), str(new["why"]).removeprefix("reaped: ")
+        old, new = (dict(zip(COLUMNS, row, strict=True)) for row in rows)
+        run_id, why = str(old["id"]), str(new["failure_reason"]).removeprefix("reaped: ")
         if old["state"] != "running" or run_id == "foreign":
             raise Violation(f"a row that is over, or another namespace's, was written: {rows}")
         expired = str(old["expires_at"]) <= world.now().replace(tzinfo=None).isoformat(" ", "microseconds")
         owned = any(one.owner == old["owner"] and not one.killed and not one.done for one in world.actors)
-        command = world.commands.get(run_id)
-        if why.startswith("window of") and not expired:
-            raise Violation("a run was reaped within its window")
-        if why == "its tick is gone" and (owned or (command is not None and command.alive)):
+        command = world.living(run_id)
+        if why.startswith(("window of", "lease of")) and (not expired or command is not None):
+            raise Violation("a run was reaped within its window, or its lease")
+        if why == "its tick is gone" and (owned or command is not None):
             raise Violation("a run that goes on was reaped")
         if owned and new["owner"] != old["owner"]:
             raise Violation("a run was taken from a tick that lives")
-        if command is not None and new["pid"] not in (None, 1001 + list(world.commands).index(run_id)):
-            raise Violation("a pid of another run was recorded")
+        if world.values.get("owner", old["owner"]) != old["owner"]:
+            raise Violation("a run was written by whom it is not, or as whose it was no longer")
         self.endings[run_id] += new["state"] != "running"
+        if new["state"] == "running":
+            self._go_on(world, old, new)
+
+    def _go_on(self, world: World, old: dict[str, Any], new: dict[str, Any]) -> None:
+        command = world.living(new["id"])
+        ends_at = world.now() + timedelta(seconds=command.ends_at + KILL_AFTER - world.time) if command else ZERO
+        if new["expires_at"] < max(old["expires_at"], ends_at.replace(tzinfo=None).isoformat(" ", "microseconds")):
+            raise Violation("a run may be reaped while its command lives")
+        if new["pid"] is None and old["pid"] is not None and new["attempts"] == old["attempts"]:
+            raise Violation("an attempt lost its pid")
+        recorded = world.commands.get(new["pid"])
+        if recorded and (recorded.run_id, recorded.attempt) != (new["id"], new["attempts"]):
+            raise Violation("a pid of another run, or of another attempt, was recorded")
 
 
 def ticking(node: str, slot: int, jobs: Jobs) -> Any:
@@ -134,24 +154,33 @@ def ticking(node: str, slot: int, jobs: Jobs) -> Any:
     return act
 
 
-def _job(name: str, lock: str, overlap: str) -> Any:
+def _job(name: str, lock: str, kind: str) -> Any:
     return SimpleNamespace(
         name=name,
         timing=None,
-        argv=(name, lock, overlap),
+        argv=(name, lock, kind),
         cwd="/",
         env={},
         lock=lock or None,
-        overlap=bool(overlap),
+        overlap=kind == "overlap",
         scope="cluster",
-        stale_after=WINDOW,
-        lease=None,
+        stale_after=None if kind == "leased" else WINDOW,
+        lease=LEASE if kind == "leased" else None,
+        retries=2 if kind == "retried" else 0,
+        retry_delay=timedelta(),
         keep_output="never",
     )
 
 
 def history(
-    choose: Choose, ledger: bytes, ticks: list[Plan], *, faults: int = 0, orphans: Jobs = (), places: int = 0
+    choose: Choose,
+    ledger: bytes,
+    ticks: list[Plan],
+    *,
+    faults: int = 0,
+    line_only: bool = False,
+    orphans: Jobs = (),
+    places: int = 0,
 ) -> World:
     """One history of these ticks, to its end, with what a dead tick left of `orphans`. Raises Violation.
 
@@ -159,8 +188,9 @@ def history(
     """
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.deserialize(ledger)
+    connection.create_function("now", 0, lambda: world.now().replace(tzinfo=None).isoformat(" ", "microseconds"))
     audit = Audit(connection)
-    world = World(choose, 0, connection, audit=audit, places=places)
+    world = World(choose, 0, connection, audit=audit, places=places, line_only=line_only)
     try:
         if orphans:
             _orphan(world, orphans)
@@ -263,8 +293,12 @@ def histories(seeds: Iterable[int], ledger: bytes = b"") -> int:
     for seed in seeds:
         choose = at_random(seed)
         jobs = tuple(job for job in JOBS if choose(2)) or JOBS
-        orphans = (JOBS[2], JOBS[3])[: 1 + choose(2)] if seed % 2 else ()
+        orphans = tuple(job for job in JOBS[2:] if choose(2)) or JOBS[2:3] if seed % 2 else ()
         ticks = [("web1", 1, ())] * 2 if orphans else []
         ticks += [(f"web{1 + choose(2)}", choose(2), jobs) for _ in range(choose(2) if orphans else 2 + choose(3))]
-        started += len(history(choose, ledger, ticks, faults=choose(5), orphans=orphans, places=seed % 3).commands)
+        faults, places, bad_line = choose(5), seed % 3, seed % 4 == 2
+        if bad_line:
+            ticks, faults, places = [("web1", 0, JOBS[-3 + choose(2) :])], faults + 4, 0
+        world = history(choose, ledger, ticks, faults=faults, line_only=bad_line, orphans=orphans, places=places)
+        started += len(world.commands)
     return started
