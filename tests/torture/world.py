@@ -315,7 +315,6 @@ class Commands:
 
     def __init__(self, **_: object) -> None:
         self._world, self._watched = here.actor.world, dict[str, Command | None]()
-        self.stopped: str | None = None
 
     def __enter__(self) -> "Commands":
         return self
