@@ -170,9 +170,6 @@ class Tick:
                 yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()
-        if self._rows is None and (barring := pauses.barring(self._paused(), slot.job.name, self._ledger.node)):
-            yield from self._pass_over(slot, barring)
-            return
         if self._runner.signal_name:
             raise CronledgerError(f"ended by {self._runner.signal_name}")
         if elapsed() >= self._ends_at:
@@ -237,7 +234,6 @@ class Tick:
             if elapsed() >= self._ends_at or (not flight.is_busy and elapsed() - begun > PLACE_WITHIN):
                 raise CannotStart("no file descriptor or process is left on this node (ulimit -n, ulimit -u)")
             yield from flight.events()
-            self._rows = None  # it may take hours, and somebody may pause the job meanwhile
 
     def _claimed(self, run: Run) -> Claim:
         try:

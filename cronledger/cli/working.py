@@ -27,7 +27,7 @@ from cronledger.errors import CronledgerError, UsageError
 from cronledger.ledger import Ledger, open_link
 from cronledger.ledger.dsn import Dsn
 from cronledger.runner import Runner
-from cronledger.schedule import Schedule, absolute
+from cronledger.schedule import Schedule
 from cronledger.work import Work
 
 GRACE = "7s"
@@ -117,8 +117,7 @@ class Deployed:
     printer: Printer
 
     def __init__(self, path: str, dsn: str | None, errors: Lines) -> None:
-        # By the way through PWD, where a deploy may put another folder: the current one stays what it was.
-        self._path, self._option, self._errors = absolute(path), dsn, errors
+        self._path, self._option, self._errors = path, dsn, errors
         self._signature = self._sign()
         self.schedule = load_for_work(path)
         self._good_since = wall()[0]
