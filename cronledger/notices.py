@@ -20,7 +20,7 @@ WITHIN = 60.0
 AT_ONCE = 8
 """Notices that one process tells at the same time; the others are left to whoever has a hand free."""
 FOREIGN_FOR = timedelta(hours=1)
-"""How long what this node's schedule does not know, or this node cannot tell, is left to the others."""
+"""How long what this node's schedule does not know is left to the others: they may have a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,7 @@ class Notices:
 
     def add(self, notice: Notice, environment: Mapping[str, str]) -> None:
         """One to take; `environment` is that of the run, for its job."""
-        if not self._is_for_others(notice, environment):
-            self._waiting.setdefault(notice.run.id, (notice, environment))
-
-    def _is_for_others(self, notice: Notice, environment: Mapping[str, str]) -> bool:
-        """Whether it is of a run of another node and could not be told on this one."""
-        from cronledger.command import missing
-
-        run, job = notice.run, notice.job
-        argv = job.notice(run.state) if job else None
-        if job is None or argv is None or run.node == self._ledger.node:
-            return False
-        is_young = self._ledger.clock.now() - (run.finished_at or run.started_at) < FOREIGN_FOR
-        return is_young and missing(argv, job.cwd, environment) is not None
+        self._waiting.setdefault(notice.run.id, (notice, environment))
 
     def stop(self) -> None:
         """Take no more: they stay owed, and the next tick finds them. May be called by a signal handler."""
