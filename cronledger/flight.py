@@ -126,7 +126,8 @@ class Flight:
 
     def adopt(self, run: Run, since: int) -> None:
         """Watch a run whose tick died: wait for its end, or end it at its window. See process.lives for `since`."""
-        flying = Flying(run, self._deadline(run), self._ledger.clock.reached(run.started_at), pid=run.pid)
+        begun, attempt = self._ledger.clock.reached(run.started_at), run.attempts or 1
+        flying = Flying(run, self._deadline(run), begun, pid=run.pid, attempt=attempt)
         self._flying[run.id] = flying
         self._commands.adopt(
             run.id, run.pid, run.pid_start, run.id, since=since, started=flying.begun, deadline=flying.deadline
@@ -287,7 +288,7 @@ class Flight:
         is_ours = try_again(self._ledger, run, flying.attempt + 1)
         if run.id not in self._waiting:
             return  # a signal came, or its window is over
-        if not is_ours or flying.too_late(self._leases.of(run), elapsed()):
+        if not is_ours or self._told or flying.too_late(self._leases.of(run), elapsed()):
             self._end_waiting(flying)
         else:
             del self._waiting[run.id]

@@ -20,7 +20,7 @@ WITHIN = 60.0
 AT_ONCE = 8
 """Notices that one process tells at the same time; the others are left to whoever has a hand free."""
 FOREIGN_FOR = timedelta(hours=1)
-"""How long what this node's schedule does not know is left to the others: they may have a newer one."""
+"""How long what this node's schedule does not know, or this node cannot tell, is left to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,19 @@ class Notices:
 
     def add(self, notice: Notice, environment: Mapping[str, str]) -> None:
         """One to take; `environment` is that of the run, for its job."""
-        self._waiting.setdefault(notice.run.id, (notice, environment))
+        if not self._is_for_others(notice, environment):
+            self._waiting.setdefault(notice.run.id, (notice, environment))
+
+    def _is_for_others(self, notice: Notice, environment: Mapping[str, str]) -> bool:
+        """Whether this node cannot tell how a run of another one ended; nobody waits for the others for ever."""
+        run, job = notice.run, notice.job
+        argv = job.notice(run.state) if job else None
+        if job is None or argv is None or run.node == self._ledger.node:
+            return False
+        from cronledger.command import missing
+
+        age = self._ledger.clock.now() - (run.finished_at or run.started_at)
+        return age < FOREIGN_FOR and missing(argv, job.cwd, environment) is not None
 
     def stop(self) -> None:
         """Take no more: they stay owed, and the next tick finds them. May be called by a signal handler."""

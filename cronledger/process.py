@@ -84,10 +84,10 @@ def lives(
 
     Of a recorded command: itself, its process group or its session. Else any process that carries CRONLEDGER_RUN_ID or
     whose environment may not be read. Nothing that started before the command, or before `since`, is of the run.
-    `in_doubt` is what a process is taken for whose environment may not be read.
+    `in_doubt` is what a process is taken for whose environment may not be read, and what is told where not all show.
     """
     if not _shows_all(proc):
-        return True
+        return in_doubt
     if pid is not None and start is not None:
         since = start
     # What forks and ends between the listing and the reading escapes one look.

@@ -237,6 +237,22 @@ def test_what_this_schedule_does_not_know_is_left_to_newer_ones_for_an_hour(depl
     assert told(deployed) == []
 
 
+def test_what_cannot_be_told_here_is_left_to_the_others_for_an_hour(deployed: Deployed) -> None:
+    """Of a run of another node, whose folder this one lacks: a node that has it tells it, or this one complains."""
+    now = datetime.now(UTC)
+    for number, age in enumerate([50, 70]):
+        ended = now - timedelta(minutes=age)
+        times = {"started_at": ended, "finished_at": ended}
+        failed(deployed.database, number, "bad", namespace="app", notice="owed", **times)
+    deployed.write(f'{BAD}enabled = false\ncwd = "here"\non_failure = "echo told >told"')
+    assert re.search(r"on_failure of bad failed: cannot start: .*/here\n$", deployed.tick().stderr)
+    assert len(deployed.rows("id", "notice = 'owed'")) == 1
+    (deployed.folder / "here").mkdir()
+    assert deployed.tick().stderr == ""
+    assert (deployed.folder / "here/told").read_text() == "told\n"
+    assert deployed.rows("id", "notice = 'owed'") == []
+
+
 def test_inherited_and_dropped(embedded: Deployed) -> None:
     """[defaults] may say it for all jobs, and "" drops it for one."""
     embedded.write(

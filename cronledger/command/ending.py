@@ -114,7 +114,7 @@ class Adopted(Run):
 
     def is_seen(self) -> bool:
         """Whether something lives that is certainly of it."""
-        return self._pid is not None or process.lives(None, None, self._run_id, self._since, in_doubt=False)
+        return process.lives(self._pid, self._start, self._run_id, self._since, in_doubt=False)
 
     def has_ended(self, now: float, groups: Groups) -> bool:
         if now < self._ask_at:

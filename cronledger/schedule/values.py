@@ -18,6 +18,7 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION_RULE = 'write whole d, h, m, s in this order, as in "90s", "10m", "1h30m" or "2d"'
 _LONGEST = timedelta(days=365)
+_MOST_AT_ONCE = 10_000
 _MOST_RETRIES = 100
 _SHORTEST_WINDOW = timedelta(minutes=1)
 _SHORTEST_CATCH_UP = timedelta(minutes=2)
@@ -99,6 +100,8 @@ def count(value: Any) -> int:
         raise Refused(f"is {described(value)}", "write a whole number, without quotes")
     if value < 1:
         raise Refused("is less than 1", "write 1 or more, or leave the key out")
+    if value > _MOST_AT_ONCE:
+        raise Refused(f"is more than {_MOST_AT_ONCE}", f"write at most {_MOST_AT_ONCE}, or leave the key out")
     return value
 
 
@@ -210,7 +213,7 @@ def retries(value: Any) -> int:
     if type(value) is not int:
         raise Refused(f"is {described(value)}", "write a whole number, without quotes, as in 3")
     if not 0 <= value <= _MOST_RETRIES:
-        raise Refused(f"{value} is not between 0 and {_MOST_RETRIES}", f"write at most {_MOST_RETRIES}")
+        raise Refused(f"is not between 0 and {_MOST_RETRIES}", f"write at most {_MOST_RETRIES}")
     return value
 
 
