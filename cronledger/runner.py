@@ -7,6 +7,7 @@ from signal import Signals
 from typing import TYPE_CHECKING
 
 from cronledger.clock import elapsed
+from cronledger.errors import CronledgerError
 from cronledger.ledger import Ledger
 from cronledger.ledger.link import HURRIED
 from cronledger.schedule import Schedule
@@ -44,6 +45,15 @@ class Runner:
     def is_busy(self) -> bool:
         """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
         return self._flight is not None and self._flight.is_busy
+
+    @property
+    def ended_by(self) -> str:
+        """The signal that came, as the reason of what is not done; "" while none came."""
+        return f"ended by {self.signal_name}" if self.signal_name else ""
+
+    def cause(self, error: CronledgerError) -> str:
+        """Why something failed: a signal breaks off the statement that waits, and is then the cause of its error."""
+        return self.ended_by or str(error)
 
     def has_lost(self, run_id: str) -> bool:
         """Whether this process knows nothing of a run that the ledger has as its own."""

@@ -71,11 +71,11 @@ class Tick:
         except CronledgerError as error:
             if not self._runner.is_busy:
                 raise
-            yield Trouble(not_claimed(self._ended_by or str(error), self._turns.give_up()))
+            yield Trouble(not_claimed(self._runner.cause(error), self._turns.give_up()))
         while self._runner.is_busy or (self._turns and not self._runner.signal_name):
             yield from self._runner.flight().events(min(1.0, self.next_at - elapsed()))
             yield from self.go_on()
-        yield from self.end(self._ended_by)
+        yield from self.end(self._runner.ended_by)
 
     def begin(self) -> Iterator[Event | Trouble]:
         """Reap the dead, claim what is due or was missed, tell of what is over, wherever it ran, and of long pauses."""
@@ -117,10 +117,6 @@ class Tick:
             yield Trouble(not_claimed(why, left))
 
     @property
-    def _ended_by(self) -> str:
-        return f"ended by {self._runner.signal_name}" if self._runner.signal_name else ""
-
-    @property
     def is_amid(self) -> bool:
         """Whether something that is due was left to the other nodes and is to be tried again here."""
         return bool(self._turns.left)
@@ -158,7 +154,7 @@ class Tick:
         except LedgerBusy as error:
             yield Trouble(f"{error}; not claimed here: {slot.job.name}")
         except CronledgerError as error:
-            yield Trouble(not_claimed(str(error), [slot, *self._turns.give_up()]))
+            yield Trouble(not_claimed(self._runner.cause(error), [slot, *self._turns.give_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
         if barring := pauses.barring(self._paused(), slot.job.name, self._ledger.node):
@@ -171,7 +167,7 @@ class Tick:
             return
         yield from self._wait_for_place()
         if self._runner.signal_name:
-            raise CronledgerError(f"ended by {self._runner.signal_name}")
+            raise CronledgerError(self._runner.ended_by)
         if elapsed() >= self._ends_at:
             raise CronledgerError("the minute is over")
         run = self._ledger.draft(
@@ -218,7 +214,7 @@ class Tick:
             self._turns.add(catchup.missed(self._ledger, self._runner.schedule, self._remembered()))
             catchup.note(self._ledger, self._runner.schedule, self._remembered())
         except LedgerError as error:
-            yield Trouble(f"{error}; what was missed is left to the next tick")
+            yield Trouble(f"{self._runner.cause(error)}; what was missed is left to the next tick")
         yield from self._claim_due()
 
     def _remind(self) -> Iterator[Event | Trouble]:
@@ -226,7 +222,7 @@ class Tick:
             if not self._runner.signal_name:
                 yield from pauses.remind(self._ledger, self._runner.schedule, self._paused())
         except LedgerError as error:
-            yield Trouble(f"{error}; whether something has been paused for a day is left to the next tick")
+            yield Trouble(f"{self._runner.cause(error)}; whether something has been paused for a day is left to the next tick")
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
         flight, begun = self._runner.flight(), elapsed()
@@ -272,7 +268,7 @@ class Tick:
         except LedgerBusy:
             return
         except CronledgerError as error:
-            yield Trouble(f"{error}; on_failure and on_recovery are left to the next tick")
+            yield Trouble(f"{self._runner.cause(error)}; on_failure and on_recovery are left to the next tick")
 
     def _prune(self) -> Iterator[Trouble]:
         """Once, let a few of the runs go that are older than `keep`; what cannot be had is left to a later tick."""

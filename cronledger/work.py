@@ -60,7 +60,7 @@ class Work:
     def drain(self) -> Iterator[Event | Trouble]:
         """The same from then on: until nothing is in flight any more."""
         self._link.until = math.inf
-        yield from self._tick.end(f"ended by {self._runner.signal_name}") if self._tick else ()
+        yield from self._tick.end(self._runner.ended_by) if self._tick else ()
         while self._runner.is_busy:
             yield from self._flight.events()
             self._flight.bury()
@@ -137,5 +137,4 @@ class Work:
         except UsageError:
             raise  # of a DSN: no minute would mend it
         except CronledgerError as error:
-            why = f"ended by {self._runner.signal_name}" if self._runner.signal_name else str(error)
-            yield Trouble(not_claimed(why, self._slots))
+            yield Trouble(not_claimed(self._runner.cause(error), self._slots))
