@@ -96,7 +96,8 @@ def resume(ledger: Ledger, job: str, scope_node: str = "") -> Remembered | None:
         before, now = remembered_of(ledger, job, scope_node), ledger.clock.now()
         if not is_paused(before, now):
             return None
-        if change(ledger, before, resumed_at=now):
+        # Not before it began, as another clock may have had it: else it would not be over.
+        if change(ledger, before, resumed_at=max(now, before.paused_at or now)):
             return before
     raise _busy(job, scope_node)
 

@@ -1,7 +1,7 @@
 """The story of one tick: reap the dead, find what is due, claim it unless paused, run it, settle it, tell of it."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cronledger import catchup, pauses
@@ -157,8 +157,7 @@ class Tick:
             yield Trouble(not_claimed(self._runner.cause(error), [slot, *self._turns.give_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
-        if barring := pauses.barring(self._paused(), slot.job.name, self._ledger.node):
-            yield from self._pass_over(slot, barring)
+        if (yield from self._is_paused(slot)):
             return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
@@ -168,6 +167,8 @@ class Tick:
         yield from self._wait_for_place()
         if self._runner.signal_name:
             raise CronledgerError(self._runner.ended_by)
+        if self._rows is None and (yield from self._is_paused(slot)):
+            return
         if elapsed() >= self._ends_at:
             raise CronledgerError("the minute is over")
         run = self._ledger.draft(
@@ -200,11 +201,13 @@ class Tick:
     def _paused(self) -> list[Remembered]:
         return pauses.active(self._remembered(), self._ledger.clock.now())
 
-    def _pass_over(self, slot: Slot, barring: Remembered) -> Iterator[Trouble]:
+    def _is_paused(self, slot: Slot) -> Generator[Trouble, None, bool]:
         """A pause is silent, but to who asked for this minute."""
-        if self._asked:
+        barring = pauses.barring(self._paused(), slot.job.name, self._ledger.node)
+        if barring and self._asked:
             why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
             yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
+        return barring is not None
 
     def _make_up(self) -> Iterator[Event | Trouble]:
         """Claim what no node ran, for the jobs with catch_up. Who chose the minute chose it alone."""
@@ -222,7 +225,9 @@ class Tick:
             if not self._runner.signal_name:
                 yield from pauses.remind(self._ledger, self._runner.schedule, self._paused())
         except LedgerError as error:
-            yield Trouble(f"{self._runner.cause(error)}; whether something has been paused for a day is left to the next tick")
+            yield Trouble(
+                f"{self._runner.cause(error)}; whether something has been paused for a day is left to the next tick"
+            )
 
     def _wait_for_place(self) -> Iterator[Event | Trouble]:
         flight, begun = self._runner.flight(), elapsed()
@@ -230,6 +235,7 @@ class Tick:
             if elapsed() >= self._ends_at or (not flight.is_busy and elapsed() - begun > PLACE_WITHIN):
                 raise CannotStart("no file descriptor or process is left on this node (ulimit -n, ulimit -u)")
             yield from flight.events()
+            self._rows = None  # it may take hours, and somebody may pause the job meanwhile
 
     def _claimed(self, run: Run) -> Claim:
         try:

@@ -59,9 +59,9 @@ class Work:
 
     def drain(self) -> Iterator[Event | Trouble]:
         """The same from then on: until nothing is in flight any more."""
-        self._link.until = math.inf
         yield from self._tick.end(self._runner.ended_by) if self._tick else ()
         while self._runner.is_busy:
+            self._link.until = math.inf  # a signal may come now, too
             yield from self._flight.events()
             self._flight.bury()
 
@@ -125,10 +125,12 @@ class Work:
 
     def _begin(self, minute: datetime, tick: Tick | None) -> Iterator[Event | Trouble]:
         """Reap, and claim what is due. What is due and cannot be claimed is named, whatever the reason."""
-        self._last, self._tick = minute, None
+        before, self._last, self._tick = self._tick, minute, None
         self._link.refill(BUDGET)
         self._link.until = self._moment_of(minute + MINUTE)
         try:
+            if before and before.next_at < math.inf:
+                yield from before.go_on()  # its minute is over, and it says of what
             if tick is None:
                 tick = self._ready(minute)
                 yield from self._flight.events(0.0)  # what ended while the ledger was away would bar its next run

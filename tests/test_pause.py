@@ -12,6 +12,7 @@ import pytest
 from conftest import Database
 from deployed import AT, Deployed, Run, complained, said
 from ticks import run_batches
+from torture.machines import FEW_DESCRIPTORS, PLAIN, ended, start
 
 from cronledger import pauses
 from cronledger.ledger import Ledger, open_link, read_clock
@@ -80,6 +81,19 @@ def test_a_paused_job_is_claimed_by_no_node_until_it_is_resumed(deployed: Deploy
     assert re.match(f"resumed reports:build; ended: paused reports:build {BY} until ", answer)
     said(deployed.tick("--at", "2026-01-05T10:00"), r"ran reports:build in \d\.\ds", status=0)
     assert done(deployed, "resume", "reports:build") == "reports:build is not paused: nothing to do"
+
+
+def test_a_pause_that_comes_while_a_tick_waits(embedded: Deployed, wait_for: WaitFor) -> None:
+    """A tick has no descriptor left for a job for hours; once there is one, somebody has paused that job."""
+    until_go = "while [ ! -e go ]; do sleep 0.05; done"
+    embedded.write(*(f'name = "j{n}"\ncommand = "{until_go}"' for n in range(30)), 'name = "last"\ncommand = "true"')
+    few = start(embedded, PLAIN, before=FEW_DESCRIPTORS)
+    wait_for(lambda: len(embedded.rows("id", "state = 'running'")) >= 3, what="some run")
+    done(embedded, "pause", "last", "--until-resumed")
+    (embedded.folder / "go").touch()
+    status, out, err = ended(few)
+    assert (status, err, out.count(" ran ")) == (0, "", 30)
+    assert embedded.rows("id", "job = 'last'") == []
 
 
 def test_a_pause_is_over_by_itself(deployed: Deployed) -> None:

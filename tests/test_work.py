@@ -1,5 +1,6 @@
 """A process that stays: it ticks each minute by itself, follows its schedule, and ends as it is told."""
 
+import itertools
 import os
 import re
 import signal
@@ -42,6 +43,10 @@ class Place(Deployed):
     def completes(self, runs: int) -> None:
         """Wait until so many runs are completed."""
         machine.wait_for(lambda: len(self.rows("id", "state = 'completed'")) == runs, 60, f"{runs} are completed")
+
+    def starts(self, commands: int) -> None:
+        """Wait until so many commands have left their trace."""
+        machine.wait_for(lambda: len(self.slots()) == commands, 60, f"{commands} have started")
 
     def slots(self) -> list[tuple[str, str]]:
         """Job and slot of each command that started."""
@@ -168,8 +173,9 @@ def test_it_follows_its_schedule(embedded: Place) -> None:
     ticks("two")
     ticks("two")
     assert len(worker.err) == 3, worker.err
-    assert re.fullmatch(r"schedule.toml:\d+: job two: cron: .*; write .*", worker.err[0])
-    assert re.fullmatch(r"schedule.toml:\d+: job two: nonsense: unknown key; .*", worker.err[1])
+    refused = rf"{re.escape(str(schedule))}:\d+: job two: "
+    assert re.fullmatch(refused + r"cron: .*; write .*", worker.err[0])
+    assert re.fullmatch(refused + r"nonsense: unknown key; .*", worker.err[1])
     goes_on = rf"cronledger: the schedule as it was read at {AT} goes on until that is mended"
     assert re.fullmatch(goes_on, worker.err[2])
     schedule.unlink()
@@ -184,6 +190,24 @@ def test_it_follows_its_schedule(embedded: Place) -> None:
     assert {*embedded.rows("namespace")} == {("app",)}
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def test_it_follows_a_symbolic_link_of_its_folder(embedded: Place) -> None:
+    """A deploy makes `current` another folder, while the process stands in the one that it was."""
+    releases = [embedded.folder / name for name in ("one", "two")]
+    current = embedded.folder / "current"
+    for release in releases:
+        embedded.write(f'name = "{release.name}"\ncommand = "cd ..; {TRACE}"')
+        release.mkdir()
+        (embedded.folder / "schedule.toml").rename(release / "schedule.toml")
+    current.symlink_to("one")
+    worker = embedded.work(prefix=("env", f"--chdir={current}"), PWD=str(current))
+    embedded.completes(1)
+    current.unlink()
+    current.symlink_to("two")
+    worker.next_minute()
+    embedded.completes(2)
+    assert [job for job, _ in embedded.slots()] == ["one", "two"]
 
 
 def test_another_dsn_needs_a_restart(embedded: Place) -> None:
@@ -261,6 +285,31 @@ def test_a_ledger_that_goes_away(
             worker.send(signal.SIGTERM)
             assert worker.ends() == (0, [])
             assert set(Counter(place.slots()).values()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_slot_that_a_stall_took_is_named(
+    request: pytest.FixtureRequest, kind: str, run: Run, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """The ledger says nothing in the last seconds of a minute: what was due in them is not lost in silence."""
+    server: servers.Server = request.getfixturevalue(kind)
+    with gate_of(server) as gate:
+        database = Database(kind, gate.dsn(server.fresh_database()), server)
+        with closing(Place(tmp_path, database, run, env)) as place:
+            place.installed()
+            place.write(f'name = "ok"\ncommand = "{TRACE}"', 'name = "rare"\nevery = "59s"\ncommand = "true"')
+            worker = place.work()
+            place.starts(1)
+            seconds = itertools.count(int(worker.now.timestamp()))
+            at_59 = next(second for second in seconds if second % 59 == 0 and second % 60 == 59)
+            worker.set_clock(at_59 - 9 - worker.now.timestamp())
+            place.starts(2)
+            worker.pass_time(until=at_59 - 2)
+            gate.hold()
+            worker.pass_time(until=at_59 + 2)
+            gate.release()
+            worker.says("not claimed here: rare")
+            place.starts(3)
 
 
 @pytest.mark.parametrize("by", ["tick", "work"])

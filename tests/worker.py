@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,6 +62,10 @@ class Worker:
         self.set_clock((minute - self.now).total_seconds() - before)
         return minute
 
+    def pass_time(self, until: float) -> None:
+        """Wait until its clock shows so many seconds since the epoch."""
+        time.sleep(max(0.0, until - self.now.timestamp()))
+
     def send(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)
 
@@ -86,8 +91,6 @@ class Worker:
 def main(clock: str, *arguments: str) -> int:
     """The program."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    import time
-
     from cronledger import ledger
     from cronledger.cli import working
     from cronledger.cli.options import WORK, read_plainly

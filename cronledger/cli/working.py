@@ -27,7 +27,7 @@ from cronledger.errors import CronledgerError, UsageError
 from cronledger.ledger import Ledger, open_link
 from cronledger.ledger.dsn import Dsn
 from cronledger.runner import Runner
-from cronledger.schedule import Schedule
+from cronledger.schedule import Schedule, absolute
 from cronledger.work import Work
 
 GRACE = "7s"
@@ -117,9 +117,10 @@ class Deployed:
     printer: Printer
 
     def __init__(self, path: str, dsn: str | None, errors: Lines) -> None:
-        self._path, self._option, self._errors = path, dsn, errors
+        # Absolute once and for all: a deploy puts another folder in the place that PWD names, not in the current one's.
+        self._path, self._option, self._errors = absolute(path), dsn, errors
         self._signature = self._sign()
-        self.schedule = load_for_work(path)
+        self.schedule = load_for_work(self._path)
         self._good_since = wall()[0]
         self.dsn = self._find_dsn(Environment(self.schedule))
         self._used = self._told = self.dsn, self.schedule.namespace

@@ -48,6 +48,10 @@ resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 """The program as a plain user who may have so many processes; all is imported while it may still be read."""
 
 
+FEW_DESCRIPTORS = ("sh", "-c", 'ulimit -n 32; exec "$@"', "sh")
+"""To be put before a command: 32 of them."""
+
+
 def start(
     deployed: Deployed,
     code: str,
@@ -139,8 +143,7 @@ def jumping(deployed: Deployed, tally: Tally, by: float, how: str, folder: Path)
 def few_descriptors(deployed: Deployed, tally: Tally, jobs: int = 60) -> None:
     """With 32 descriptors for as many jobs that are due at once, all of them run."""
     deployed.write(*(f'name = "j{n}"\ncommand = "sleep 0.05"' for n in range(jobs)))
-    limited = ["sh", "-c", 'ulimit -n 32; exec "$@"', "sh"]
-    status, out, err = ended(start(deployed, PLAIN, before=limited))
+    status, out, err = ended(start(deployed, PLAIN, before=FEW_DESCRIPTORS))
     assert (status, err, out.count(" ran ")) == (0, "", jobs), (out, err)
     count(deployed, tally, jobs)
 
