@@ -27,13 +27,13 @@ class Ending:
 
 
 class Endings:
-    """Those of this process. `owes`: whether one was recorded that owes a notice; `settled`: how many are recorded."""
+    """Those of this process. `settled`: how many were recorded so far."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._endings: list[Ending] = []
-        self.owes = False
         self.settled = 0
+        self._owes = False
 
     def __iter__(self) -> Iterator[Ending]:
         return iter(list(self._endings))
@@ -46,6 +46,11 @@ class Endings:
     def is_busy(self) -> bool:
         """Whether one of them has a row for certain."""
         return any(not ending.doubtful for ending in self._endings)
+
+    def owe(self) -> bool:
+        """Whether one was recorded since the last call that owes a notice."""
+        owes, self._owes = self._owes, False
+        return owes
 
     def settle(self, ending: Ending, schedule: Schedule, within: float) -> Event | Trouble | None:
         """Record one; what is to be said of it. Raises LedgerError, and is then to be called again."""
@@ -71,6 +76,7 @@ class Endings:
         settled = self._ledger.settle(
             ending.run,
             pid=ending.pid,
+            attempts=ending.attempts,
             duration_ms=outcome.duration_ms,
             exit_code=outcome.exit_code,
             failure_reason=reason,
@@ -79,7 +85,7 @@ class Endings:
             within=within,
         )
         if settled:
-            self.owes |= owing
+            self._owes |= owing
             return self._event(ending, outcome.reason)
         return None if ending.doubtful else self._event(ending, self._too_late(ending, schedule))
 

@@ -11,11 +11,11 @@ from cronledger.clock import elapsed
 from cronledger.command import Commands, Outcome, missing
 from cronledger.endings import Ending, Endings
 from cronledger.errors import LedgerBusy, LedgerError
-from cronledger.events import Event, Trouble, local, utc
-from cronledger.flying import Flying
+from cronledger.events import Event, Trouble, local
+from cronledger.flying import Flying, variables
 from cronledger.leases import Leases
 from cronledger.ledger import Ledger, Run
-from cronledger.ledger.holding import try_again
+from cronledger.ledger.holding import record_pid, try_again
 from cronledger.ledger.runs import SETTLE_WITHIN
 from cronledger.notices import Notice, Notices
 from cronledger.schedule import Job, Schedule
@@ -30,7 +30,7 @@ LONGEST_PAUSE = 30.0
 class Flight:
     """Use as a context manager. Yields Ran and Failed once each, when the ledger has them; never raises LedgerError.
 
-    `idle`: seconds without a word to the ledger after which the connection is closed.
+    `idle`: seconds without a word to the ledger after which the connection is closed. `endings`: what is over here.
     """
 
     def __init__(self, ledger: Ledger, schedule: Schedule, *, expected: int, idle: float = IDLE) -> None:
@@ -42,7 +42,7 @@ class Flight:
         self._notices = Notices(ledger, self._commands)
         self._flying: dict[str, Flying] = {}
         self._waiting: dict[str, Flying] = {}
-        self._endings = Endings(ledger)
+        self.endings = Endings(ledger)
         self._troubles: list[Trouble] = []
         self._pause = 0.0
         self._again_at = 0.0
@@ -61,22 +61,17 @@ class Flight:
     @property
     def is_busy(self) -> bool:
         """Whether a run is in flight, or over but not yet recorded, or a notice being told."""
-        return bool(self.runs or self._notices.is_busy or self._endings.is_busy)
+        return bool(self.runs or self._notices.is_busy or self.endings.is_busy)
 
     @property
     def runs(self) -> int:
         """How many are in flight, those included that wait for their next attempt."""
         return len(self._flying) + len(self._waiting)
 
-    @property
-    def settled(self) -> int:
-        """How many were recorded so far."""
-        return self._endings.settled
-
     def knows(self, run_id: str) -> bool:
         """Whether this run is in flight here, or over and not yet recorded."""
         in_flight = run_id in self._flying or run_id in self._waiting
-        return in_flight or any(ending.run.id == run_id for ending in self._endings)
+        return in_flight or any(ending.run.id == run_id for ending in self.endings)
 
     def missing(self, job: Job, environment: Mapping[str, str]) -> str | None:
         """Why this node cannot start the job, as part of a sentence; None when it can."""
@@ -96,7 +91,7 @@ class Flight:
         if why := flying.too_late(self._leases.of(run), elapsed()):
             self._end(flying, Outcome(None, why, 0, ""))
             return
-        env = self._env(run, job, environment)
+        env = variables(run, job, environment, self.schedule.path)
 
         def launch(attempt: int) -> int | None:
             return self._commands.start(
@@ -117,12 +112,6 @@ class Flight:
         flying.start(attempt)
         self._hold(flying.run)
         self._again_at = 0.0  # the ledger has just answered
-
-    def _env(self, run: Run, job: Job, environment: Mapping[str, str]) -> dict[str, str]:
-        named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
-        # The schedule too, so that a job such as `cronledger prune` means this one, wherever it runs.
-        named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": self.schedule.path}
-        return {**environment, **job.env, **named}
 
     def adopt(self, run: Run, since: int) -> None:
         """Watch a run whose tick died: wait for its end, or end it at its window. See process.lives for `since`."""
@@ -146,17 +135,12 @@ class Flight:
     def doubt(self, run: Run) -> None:
         """A claim was never answered: if its row is there, it is settled as failed."""
         outcome = Outcome(None, "not started: the ledger did not answer while it was claimed", 0, "")
-        self._endings.add(Ending(run, outcome, elapsed(), doubtful=True))
+        self.endings.add(Ending(run, outcome, elapsed(), doubtful=True))
 
     def tell(self, notice: Notice, environment: Mapping[str, str]) -> None:
         """Take a notice that is owed, and tell it if that succeeds."""
         job = notice.job
-        self._notices.add(notice, self._env(notice.run, job, environment) if job else {})
-
-    def owes(self) -> bool:
-        """Whether a run was recorded since the last call that owes a notice."""
-        owes, self._endings.owes = self._endings.owes, False
-        return owes
+        self._notices.add(notice, variables(notice.run, job, environment, self.schedule.path) if job else {})
 
     def drain(self, signum: int) -> None:
         """This process ends when its commands have: none is tried again. May be called by a signal handler."""
@@ -193,7 +177,7 @@ class Flight:
 
     def _end(self, flying: Flying, outcome: Outcome) -> None:
         self._leases.drop(flying.run)
-        self._endings.add(flying.ending(outcome, elapsed()))
+        self.endings.add(flying.ending(outcome, elapsed()))
 
     def _end_waiting(self, flying: Flying) -> None:
         """There is no further attempt: it ended as the last one did."""
@@ -251,6 +235,12 @@ class Flight:
         self._again_at = elapsed() + (0.2 if self._stopping else min(self._pause, self._leases.patience))
         yield from self._give_up(trouble)
 
+    def attend(self) -> Iterator[Event | Trouble]:
+        """See to what cannot wait while much is asked of the ledger: to what ends, and to a lease that is due."""
+        self.collect(0)
+        if self._leases.due() and elapsed() >= self._again_at:
+            yield from self._record(elapsed())
+
     def _steps(self) -> list[Callable[[], Event | Trouble | None]]:
         """After the starts, so that a slow ledger holds up none of them.
 
@@ -261,7 +251,7 @@ class Flight:
         pids = [partial(self._record_pid, flying) for flying in self._flying.values() if flying.is_new]
         attempts = [partial(self._try_again, flying) for flying in self._waiting.values() if flying.again_at <= now]
         within = STOPPED_FOR if self._stopping else SETTLE_WITHIN
-        endings = [partial(self._endings.settle, ending, self.schedule, within) for ending in self._endings]
+        endings = [partial(self.endings.settle, ending, self.schedule, within) for ending in self.endings]
         return [*leases, *pids, *attempts, *endings, *self._notices.steps()]
 
     def _renew(self, run: Run) -> None:
@@ -279,12 +269,15 @@ class Flight:
     def _record_pid(self, flying: Flying) -> None:
         if flying.run.id in self._flying and flying.pid is not None:
             start = self._commands.start_of(flying.run.id)
-            self._ledger.record_pid(flying.run, flying.pid, start, flying.attempt)
+            record_pid(self._ledger, flying.run, flying.pid, start, flying.attempt)
             flying.is_new = False
 
     def _try_again(self, flying: Flying) -> None:
         """The ledger first: an attempt that it does not know of could be taken for dead while it lives."""
         run = flying.run
+        if not self.has_place():
+            flying.put_off(elapsed())
+            return
         is_ours = try_again(self._ledger, run, flying.attempt + 1)
         if run.id not in self._waiting:
             return  # a signal came, or its window is over
@@ -297,4 +290,4 @@ class Flight:
     def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
         patience = STOPPED_FOR if self._stopping else SETTLE_FOR
         yield from self._notices.give_up(error, patience)
-        yield from self._endings.give_up(error, patience)
+        yield from self.endings.give_up(error, patience)

@@ -1,15 +1,18 @@
 """A run in flight: its command, or the wait for the next of its attempts."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cronledger.command import Outcome
 from cronledger.endings import Ending
-from cronledger.events import lasting
+from cronledger.events import lasting, utc
 from cronledger.leases import Lease
 from cronledger.ledger import Run
 from cronledger.schedule import Job
+
+PUT_OFF = 1.0
+"""Seconds after which an attempt is tried again that found no place on this node."""
 
 
 @dataclass(slots=True)
@@ -38,6 +41,10 @@ class Flying:
         self.pid = self.launch(attempt)
         self.is_new = self.pid is not None
 
+    def put_off(self, now: float) -> None:
+        """Let its next attempt wait a little longer."""
+        self.again_at = now + PUT_OFF
+
     def tries_again(self, outcome: Outcome, now: float) -> bool:
         """Whether there is to be another attempt after this end of one: then it waits for that."""
         if self.job is None or outcome.reason is None or outcome.was_ended or self.attempt > self.job.retries:
@@ -62,3 +69,11 @@ class Flying:
             outcome = replace(outcome, duration_ms=round((now - self.begun) * 1000))
         keep = self.job.keep_output if self.job else "never"
         return Ending(self.run, outcome, now, keep, self.pid, attempts=self.attempt)
+
+
+def variables(run: Run, job: Job, environment: Mapping[str, str], schedule: str) -> dict[str, str]:
+    """What the commands of a run find in their environment."""
+    named = {"CRONLEDGER_JOB": job.name, "CRONLEDGER_RUN_ID": run.id, "CRONLEDGER_NODE": run.node}
+    # The schedule's path too, so that a job such as `cronledger prune` means this one, wherever it runs.
+    named |= {"CRONLEDGER_DUE_AT": utc(run.due_at), "CRONLEDGER_SCHEDULE": schedule}
+    return {**environment, **job.env, **named}

@@ -19,6 +19,8 @@ WITHIN = 60.0
 """Seconds that a notice's command may take."""
 AT_ONCE = 8
 """Notices that one process tells at the same time; the others are left to whoever has a hand free."""
+PLACE_WITHIN = 30.0
+"""Seconds for which a notice waits for a place on this node."""
 FOREIGN_FOR = timedelta(hours=1)
 """How long what this node's schedule does not know, or this node cannot tell, is left to the others."""
 
@@ -102,7 +104,11 @@ class Notices:
 
     def steps(self) -> list[Callable[[], None]]:
         """What can be done now, each with a few statements, and to be done again if it raises LedgerError."""
-        if not self._waiting or self._stopping or not self._commands.has_place():
+        if not self._waiting or self._stopping:
+            return []
+        if not self._commands.has_place():
+            # They stay owed: for them a tick does not outlive its runs, and the next one looks again.
+            self._waiting = {key: one for key, one in self._waiting.items() if elapsed() - one[0].since < PLACE_WITHIN}
             return []
         free = max(0, AT_ONCE - len(self._telling))
         return [partial(self._take, *waiting) for waiting in list(self._waiting.values())[:free]]
@@ -142,7 +148,7 @@ class Notices:
         if outcome.reason is None:
             return None
         key = "on_failure" if notice.run.state == "failed" else "on_recovery"
-        return Trouble(f"{key} of {notice.run.job} failed: {outcome.reason}")
+        return Trouble(f"{key} of {notice.run.job} failed: {outcome.reason}", is_failure=False)
 
     def give_up(self, why: object, patience: float) -> list[Trouble]:
         """Take no more of those that could not be taken for `patience` seconds."""

@@ -13,6 +13,9 @@ from cronledger.ledger.link import HURRIED
 from cronledger.schedule import Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cronledger.events import Event, Trouble
     from cronledger.flight import Flight
 
 
@@ -62,7 +65,7 @@ class Runner:
     @property
     def settled(self) -> int:
         """How many runs have been recorded as over here."""
-        return 0 if self._flight is None else self._flight.settled
+        return 0 if self._flight is None else self._flight.endings.settled
 
     def flight(self) -> "Flight":
         """What runs here; made, and its modules loaded, when the first run starts."""
@@ -76,6 +79,11 @@ class Runner:
             if self._stopped_by is not None:  # it came before there was anything to stop
                 flight.stop(self._stopped_by)
         return self._flight
+
+    def attend(self) -> "Iterator[Event | Trouble]":
+        """See to what cannot wait while much is asked of the ledger."""
+        if self._flight is not None:
+            yield from self._flight.attend()
 
     def follow(self, schedule: Schedule) -> None:
         """Go by this schedule from now on."""
@@ -92,7 +100,7 @@ class Runner:
 
     def owes_notices(self) -> bool:
         """Whether a run was recorded since the last call that owes a notice."""
-        return self._flight is not None and self._flight.owes()
+        return self._flight is not None and self._flight.endings.owe()
 
     def stop(self, signum: int) -> None:
         """A signal came: claim nothing more, end what runs. May be called by a signal handler."""

@@ -82,6 +82,7 @@ class Tick:
         running = self._ledger.running()
         for run in running:
             yield from self._reap(run)
+            yield from self._runner.attend()
         if most := self._runner.schedule.max_running:
             self._places = Places(self._ledger, most, running)
         known = self._remembered()
@@ -110,6 +111,7 @@ class Tick:
     def _claim_due(self) -> Iterator[Event | Trouble]:
         while slot := self._turns.next():
             yield from self._claim(slot)
+            yield from self._runner.attend()
 
     def end(self, why: str) -> Iterator[Trouble]:
         """Name what was due and left to the other nodes, and will not be tried again here."""
@@ -190,7 +192,6 @@ class Tick:
                 yield from self._stand_down(slot, run, holder)
             case NoPlace():
                 yield from self._leave(slot, run)
-        flight.collect(0)
 
     def _remembered(self) -> list[Remembered]:
         """What the ledger knows of jobs and nodes, looked up once for all slots that become due together."""

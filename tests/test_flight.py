@@ -32,6 +32,8 @@ class Link:
 
     def hurry(self) -> None: ...
 
+    def send(self, *values: object, **how: object) -> None: ...
+
 
 class Slow(Ledger):
     """A ledger that settles as slowly, or as badly, as the test says."""
@@ -39,8 +41,6 @@ class Slow(Ledger):
     def __init__(self) -> None:
         super().__init__(Link(), "app", "web1", "", Clock(datetime.now(UTC), elapsed()))  # type: ignore[arg-type]
         self.settled: list[str] = []
-
-    def record_pid(self, run: Run, pid: int, pid_start: int | None, attempt: int = 1) -> None: ...
 
     def settle(self, run: Run, **how: object) -> bool:
         self.settled.append(run.job)

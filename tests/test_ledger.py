@@ -25,6 +25,7 @@ from cronledger.ledger import (
     schema,
 )
 from cronledger.ledger.dsn import parse
+from cronledger.ledger.holding import record_pid
 from cronledger.ledger.link import Link
 from cronledger.ledger.run import MARGIN
 
@@ -181,10 +182,10 @@ def test_a_pid_is_recorded_only_while_running(node: Opener) -> None:
     ledger = node()
     run = draft(ledger)
     ledger.claim(run)
-    ledger.record_pid(run, 4242, 99)
+    record_pid(ledger, run, 4242, 99)
     assert [(row.pid, row.pid_start) for row in ledger.running()] == [(4242, 99)]
     settle(ledger, run)
-    ledger.record_pid(run, 1, 1)
+    record_pid(ledger, run, 1, 1)
     assert look.last_run(ledger, run.job).pid == 42  # type: ignore[union-attr]
 
 

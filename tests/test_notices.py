@@ -16,6 +16,7 @@ from recorded import failed, running
 from test_ledger import Opener, draft, installed, node, settle
 from test_race import minutes
 from ticks import run_batches
+from torture import machines
 
 from cronledger.ledger import notices
 from cronledger.notices import is_news
@@ -168,6 +169,10 @@ def test_a_hook_that_fails_is_one_line(embedded: Deployed, hook: str, why: str) 
     assert done.stderr == f"cronledger: on_failure of bad failed: {why}\n"
     assert (done.returncode, done.stdout.count("failed bad in")) == (1, 1)
     assert embedded.rows("state, failure_reason") == [("failed", "exit 3: oh no")]
+    embedded.write(f'name = "bad"\ncommand = "true"\non_recovery = {hook}')
+    done = embedded.tick("--at", f"{datetime.now(UTC) - timedelta(minutes=1):%Y-%m-%dT%H:%M}")
+    assert done.stderr == f"cronledger: on_recovery of bad failed: {why}\n"
+    assert (done.returncode, done.stdout.count("ran bad in")) == (0, 1)
     complained(embedded.tick("--dsn", "sqlite:///none.db"), "not installed")  # no traceback hides in the above
 
 
@@ -251,6 +256,19 @@ def test_what_cannot_be_told_here_is_left_to_the_others_for_an_hour(deployed: De
     assert deployed.tick().stderr == ""
     assert (deployed.folder / "here/told").read_text() == "told\n"
     assert deployed.rows("id", "notice = 'owed'") == []
+
+
+def test_a_notice_without_a_place_stays_owed(embedded: Deployed) -> None:
+    """No descriptor is left for it all the time: a tick does not stay for it, and the next one tells it."""
+    ended = datetime.now(UTC)
+    failed(embedded.database, 1, "bad", namespace="app", notice="owed", started_at=ended, finished_at=ended)
+    embedded.write(f"{BAD}enabled = false\n{HOOKS}")
+    code = f"import cronledger.notices; cronledger.notices.PLACE_WITHIN = 1.0\n{machines.PLAIN}"
+    none_left = ("sh", "-c", 'ulimit -n 14; exec "$@"', "sh")
+    assert machines.ended(machines.start(embedded, code, before=none_left)) == (0, "", "")
+    assert (told(embedded), notice(embedded)) == ([], "owed")
+    assert embedded.tick().stderr == ""
+    assert told(embedded)[0].startswith("failed: exit 3: ")
 
 
 def test_inherited_and_dropped(embedded: Deployed) -> None:

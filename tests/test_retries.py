@@ -2,12 +2,14 @@
 
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import Database
 from deployed import Deployed, Run
+from torture import machines
 from torture.attempts import BEHIND_A_PROXY, KINDS
 from torture.conftest import Tally
 from torture.leases import leased
@@ -45,3 +47,22 @@ def test_work_does_not_wait_for_an_attempt_when_it_ends(
     out, err = work.communicate(timeout=60)
     assert err == ""
     assert re.fullmatch(r"\S+ failed job in \S+: (ended by SIGTERM to the tick after )?exit 3\n", out), out
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_attempt_waits_for_a_place(
+    database: Database, run: Run, wait_for: Callable[..., None], tmp_path: Path
+) -> None:
+    """When it is due, other runs have all descriptors of the tick: it is not used up by that."""
+    deployed = Deployed(tmp_path, database, run).installed()
+    flaky = 'name = "flaky"\ncommand = "touch begun; [ -e go ]"\nretries = 1\nretry_delay = "1s"'
+    until_go = "while [ ! -e go ]; do sleep 0.05; done"
+    deployed.write(flaky, *(f'name = "j{n}"\ncommand = "{until_go}"' for n in range(30)))
+    code = f"import cronledger.command; cronledger.command.START_WITHIN = 0.5\n{machines.PLAIN}"
+    tick = machines.start(deployed, code, before=machines.FEW_DESCRIPTORS)
+    wait_for(lambda: (tmp_path / "begun").exists(), what="it has begun")
+    time.sleep(3)
+    (tmp_path / "go").touch()
+    status, out, err = machines.ended(tick)
+    assert (status, err, out.count(" ran ")) == (0, "", 31), (out, err)
+    assert re.search(r" ran flaky in \S+ on attempt 2\n", out), out

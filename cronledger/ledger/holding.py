@@ -1,4 +1,4 @@
-"""What its owner alone writes of a run while it goes on: that its lease is renewed, that another attempt begins.
+"""What its owner alone writes of a run while it goes on: the pid of its command, its lease, its attempts.
 
 A statement that comes again, or late, changes nothing that a later one has written. All functions raise LedgerError.
 """
@@ -10,6 +10,10 @@ from cronledger.ledger.dialect import Value
 from cronledger.ledger.run import Run
 from cronledger.ledger.runs import SETTLE_WITHIN, Ledger
 
+_PID = (
+    "UPDATE cronledger_runs SET pid = %(pid)s, pid_start = %(pid_start)s, updated_at = %(now)s"
+    " WHERE id = %(id)s AND state = 'running' AND attempts = %(attempts)s"
+)
 _RENEW = (
     "UPDATE cronledger_runs SET expires_at = %(expires_at)s, updated_at = %(now)s"
     " WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s AND expires_at < %(expires_at)s"
@@ -20,6 +24,12 @@ _TRY_AGAIN = (
     " WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s AND attempts < %(attempts)s"
 )
 _OURS = "SELECT id FROM cronledger_runs WHERE id = %(id)s AND state = 'running' AND owner = %(owner)s"
+
+
+def record_pid(ledger: Ledger, run: Run, pid: int, pid_start: int | None, attempt: int = 1) -> None:
+    """Write the pid of an attempt's command and its start time (field 22 of proc(5)'s stat)."""
+    values: dict[str, Value] = {"id": run.id, "pid": pid, "pid_start": pid_start, "attempts": attempt}
+    ledger.link.send(_PID, values | {"now": ledger.clock.now()}, within=SETTLE_WITHIN, tries=2)
 
 
 def renew(ledger: Ledger, run: Run, *, expires_at: datetime, now: datetime) -> bool:

@@ -51,15 +51,12 @@ _LOOK_PLACE = (
     " WHERE namespace = %(namespace)s AND node = %(node)s AND place = %(place)s"
 )
 _RUNNING = f"SELECT {COLUMNS} FROM cronledger_runs WHERE namespace = %(namespace)s AND state = 'running'"
-_PID = (
-    "UPDATE cronledger_runs SET pid = %(pid)s, pid_start = %(pid_start)s, updated_at = %(now)s"
-    " WHERE id = %(id)s AND state = 'running' AND attempts = %(attempts)s"
-)
 _END = (
     "UPDATE cronledger_runs SET state = %(state)s, active_job = NULL, held_lock = NULL, place = NULL,"
     " finished_at = %(finished_at)s,"
     " duration_ms = %(duration_ms)s, exit_code = %(exit_code)s, failure_reason = %(failure_reason)s,"
-    " output = %(output)s, pid = %(pid)s, notice = %(notice)s, token = %(token)s, updated_at = %(finished_at)s"
+    " output = %(output)s, pid = %(pid)s, attempts = %(attempts)s, notice = %(notice)s, token = %(token)s,"
+    " updated_at = %(finished_at)s"
     " WHERE id = %(id)s AND state = 'running'"
 )
 # The look's row: of the same tick, and neither its window nor its lease made longer since.
@@ -182,20 +179,12 @@ class Ledger:
             return Barred(min(barring, key=lambda other: other.scoped != run.scoped))
         return NoPlace() if found else None
 
-    def record_pid(self, run: Run, pid: int, pid_start: int | None, attempt: int = 1) -> None:
-        """Write the pid of the run's command and its start time (field 22 of proc(5)'s stat).
-
-        One that comes late leaves the pid of a later attempt alone.
-        """
-        values: dict[str, Value] = {"id": run.id, "pid": pid, "pid_start": pid_start, "now": self.clock.now()}
-        values["attempts"] = attempt
-        self.link.send(_PID, values, within=SETTLE_WITHIN, tries=2)
-
     def settle(
         self,
         run: Run,
         *,
         pid: int | None,
+        attempts: int = 1,
         duration_ms: int,
         exit_code: int | None,
         failure_reason: str | None,
@@ -213,6 +202,7 @@ class Ledger:
             "token": self._settler,
             "state": "completed" if failure_reason is None else "failed",
             "pid": pid,
+            "attempts": attempts,
             "duration_ms": duration_ms,
             "exit_code": exit_code,
             "failure_reason": failure_reason,
@@ -236,6 +226,7 @@ class Ledger:
         values = self._ending(run) | {
             "state": "failed",
             "pid": run.pid,
+            "attempts": run.attempts,
             "duration_ms": max(0, round((now - run.started_at) / timedelta(milliseconds=1))),
             "exit_code": None,
             "failure_reason": f"reaped: {why}",
