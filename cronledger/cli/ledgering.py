@@ -10,15 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cronledger.cli.opening import (
-    BY_HAND,
-    Environment,
-    duration_of,
-    find_dsn,
-    find_schedule,
-    node_name,
-    open_for,
-)
+from cronledger.cli.opening import BY_HAND, Environment, duration_of, find_dsn, find_schedule, node_name, opened
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
 from cronledger.cli.tables import moment, print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
@@ -136,30 +128,29 @@ def reap(
     """
     read = load(find_schedule(schedule))
     here = node_name(node)
-    link = open_link(find_dsn(dsn, read, Environment(read)), budget=BY_HAND)
-    ledger = open_for(link, read, here)
-    found = look.find_run(ledger, run)
-    holder = found.holder()
-    now = ledger.clock.now()
-    age = duration(round((now - found.started_at) / timedelta(milliseconds=1)))
-    if found.state != "running":
-        since = moment(found.finished_at or now, read.zone, seconds=True)
-        raise CronledgerError(f"run {found.id} of {found.job} is over: {found.state} since {since}")
-    if not yes:
-        _ask(f"{found.job}: {holder.run_of(read.zone, now)} on {found.node}, running for {age}")
-    if not ledger.reap(found, f"by hand on {here}", owes=owes(read, found, "failed")):
-        raise CronledgerError(
-            f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
+    with opened(read, dsn, here) as ledger:
+        found = look.find_run(ledger, run)
+        holder = found.holder()
+        now = ledger.clock.now()
+        age = duration(round((now - found.started_at) / timedelta(milliseconds=1)))
+        if found.state != "running":
+            since = moment(found.finished_at or now, read.zone, seconds=True)
+            raise CronledgerError(f"run {found.id} of {found.job} is over: {found.state} since {since}")
+        if not yes:
+            _ask(f"{found.job}: {holder.run_of(read.zone, now)} on {found.node}, running for {age}")
+        if not ledger.reap(found, f"by hand on {here}", owes=owes(read, found, "failed")):
+            raise CronledgerError(
+                f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
+            )
+        event = Reaped(
+            at=ledger.clock.now(),
+            job=found.job,
+            due_at=found.due_at,
+            node=here,
+            run_id=found.id,
+            holder=holder,
+            why=f"by hand on {here}",
         )
-    event = Reaped(
-        at=ledger.clock.now(),
-        job=found.job,
-        due_at=found.due_at,
-        node=here,
-        run_id=found.id,
-        holder=holder,
-        why=f"by hand on {here}",
-    )
     print_json(event.record()) if json else typer.echo(event.line(read.zone))
 
 
@@ -189,12 +180,9 @@ def prune(
     """
     window = _at_least_a_day(older_than)
     read = load(find_schedule(schedule))
-    link = open_link(find_dsn(dsn, read, Environment(read)), budget=LONG_WORK)
-    link.send(link.dialect.now, within=BY_HAND)
-    ledger = open_for(link, read, "-")
-    finished_before = ledger.clock.now() - window
-    deleted = pruning.prune(ledger, finished_before=finished_before)
-    link.close()
+    with opened(read, dsn, seconds=LONG_WORK) as ledger:
+        finished_before = ledger.clock.now() - window
+        deleted = pruning.prune(ledger, finished_before=finished_before)
     if json:
         print_json({"deleted": deleted, "finished_before": utc(finished_before)})
     else:

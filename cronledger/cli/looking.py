@@ -5,9 +5,9 @@ from datetime import datetime
 import typer
 
 from cronledger import pauses
-from cronledger.cli.opening import complaint, find_schedule
+from cronledger.cli.opening import complaint, find_schedule, opened
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
-from cronledger.cli.past import history, ledger_of, run_record, show, took
+from cronledger.cli.past import history, run_record, show, took
 from cronledger.cli.tables import moment, print_json, print_table, put
 from cronledger.cron import Cron
 from cronledger.errors import CronledgerError
@@ -59,7 +59,7 @@ Last = dict[str, tuple[Run | None, look.LastDown | None]]
 def _look(schedule: Schedule, dsn: str | None) -> tuple[Last, list[Paused]] | None:
     """The last runs, and what is paused of the jobs, or drained; None without a ledger, saying why on stderr."""
     try:
-        with ledger_of(schedule, dsn) as ledger:
+        with opened(schedule, dsn) as ledger:
             now, names = ledger.clock.now(), {EVERY_JOB, *(job.name for job in schedule.jobs)}
             rows = [row for row in pauses.active(remembered(ledger), now) if row.job in names]
             stood_down = look.stood_down(ledger)

@@ -2,13 +2,14 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from cronledger import process
 from cronledger.errors import CronledgerError, ScheduleRefused, UsageError
 from cronledger.events import one_line
-from cronledger.ledger import Ledger, open_ledger
+from cronledger.ledger import Ledger, open_ledger, open_link
 from cronledger.ledger.dsn import Dsn, parse
 from cronledger.ledger.link import Link
 from cronledger.masking import without_credentials
@@ -16,6 +17,8 @@ from cronledger.schedule import Job, Schedule, anyone_may_write, is_name, load, 
 
 BY_HAND = 5.0
 """Seconds of patience with the ledger for a command that somebody waits for."""
+LOOKS = 60.0
+"""Seconds for all that it asks, once the ledger has answered: `list` takes one look for each job."""
 
 
 def find_schedule(option: str | None) -> str:
@@ -91,6 +94,18 @@ def open_for(link: Link, schedule: Schedule, node: str) -> Ledger:
     """The ledger of the schedule's namespace. Raises LedgerError."""
     own = process.own()
     return open_ledger(link, namespace=schedule.namespace, node=node, owner=own.text if own else "")
+
+
+@contextmanager
+def opened(schedule: Schedule, dsn: str | None, node: str = "", *, seconds: float = LOOKS) -> Iterator[Ledger]:
+    """The same for a command by hand, which has so many seconds once the ledger has answered."""
+    link = open_link(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
+    try:
+        ledger = open_for(link, schedule, node)
+        link.extend(seconds)
+        yield ledger
+    finally:
+        link.close()
 
 
 def duration_of(option: str, text: str, unit: str = "m") -> timedelta:

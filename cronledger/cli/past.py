@@ -1,32 +1,19 @@
 """`history` and `show`: what ran, and how it ended."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 
-from cronledger.cli.opening import (
-    BY_HAND,
-    Environment,
-    duration_of,
-    find_dsn,
-    find_schedule,
-    open_for,
-    unknown_job,
-)
+from cronledger.cli.opening import duration_of, find_schedule, opened, unknown_job
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import UsageError
 from cronledger.events import duration, harmless, lasting, local, utc
-from cronledger.ledger import Ledger, Run, look, open_link
+from cronledger.ledger import Ledger, Run, look
 from cronledger.schedule import Schedule, load
-
-LOOKS = 60.0
-"""Seconds for all looks together, once the ledger has answered: `list` takes one for each job."""
 
 _KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start", "place")]
 
@@ -54,7 +41,7 @@ def history(
     """
     window = None if since is None else duration_of("--since", since)
     read = _schedule(schedule)
-    with ledger_of(read, dsn) as ledger:
+    with opened(read, dsn) as ledger:
         now = ledger.clock.now()
         started_after = None if window is None else now - window
         runs = look.history(ledger, job=job, limit=limit, failed=failed, started_after=started_after)
@@ -143,7 +130,7 @@ def show(
         cronledger show 5c1e9a7b --json | jq -r .output
     """
     read = _schedule(schedule)
-    with ledger_of(read, dsn) as ledger:
+    with opened(read, dsn) as ledger:
         found = look.whole_run(ledger, look.find_run(ledger, run))
         now = ledger.clock.now()
     if json:
@@ -193,15 +180,3 @@ def run_record(run: Run) -> dict[str, object]:
     """The run's columns for `--json`."""
     values = {key: getattr(run, key) for key in _KEYS}
     return {key: utc(value) if isinstance(value, datetime) else value for key, value in values.items()}
-
-
-@contextmanager
-def ledger_of(schedule: Schedule, dsn: str | None) -> Iterator[Ledger]:
-    """The ledger of the schedule's namespace, for a look by hand. Raises CronledgerError."""
-    link = open_link(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
-    try:
-        ledger = open_for(link, schedule, "")
-        link.extend(LOOKS)
-        yield ledger
-    finally:
-        link.close()

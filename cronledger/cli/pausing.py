@@ -2,29 +2,18 @@
 
 import os
 import pwd
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from cronledger import pauses
-from cronledger.cli.opening import (
-    BY_HAND,
-    Environment,
-    duration_of,
-    find_dsn,
-    find_schedule,
-    job_of,
-    node_name,
-    open_for,
-)
+from cronledger.cli.opening import duration_of, find_schedule, job_of, node_name, opened
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
 from cronledger.cli.tables import moment, print_json, put
 from cronledger.errors import UsageError
 from cronledger.events import one_line, utc
-from cronledger.ledger import Ledger, look, open_link
+from cronledger.ledger import Ledger, look
 from cronledger.ledger.jobs import EVERY_JOB, Remembered, remembered, remembered_of
 from cronledger.schedule import Schedule, is_name, load
 
@@ -74,7 +63,7 @@ def pause(
     _see_that_one_is_named(job, all_jobs)
     read = load(find_schedule(schedule))
     of = job_of(read, job).name if job else EVERY_JOB
-    with _ledger(read, dsn, node) as ledger:
+    with opened(read, dsn, node_name(node)) as ledger:
         before, after = pauses.pause(ledger, of, window=length, by=_who(ledger), reason=why)
         until = f"until {moment(after.resumes_at, read.zone)}" if after.resumes_at else "until it is resumed"
         undo = f"`cronledger resume {of or '--all'}` ends it"
@@ -120,10 +109,8 @@ def _who(ledger: Ledger) -> str:
 
 
 def _in_place_of(schedule: Schedule, ledger: Ledger, before: Remembered) -> str:
-    now = ledger.clock.now()
-    if not pauses.is_paused(before, now):
-        return ""
-    return f"; in place of: {pauses.told(ledger, before).sentence(schedule.zone)}"
+    goes_on = pauses.is_paused(before, ledger.clock.now())
+    return f"; in place of: {pauses.told(ledger, before).sentence(schedule.zone)}" if goes_on else ""
 
 
 def resume(
@@ -145,7 +132,7 @@ def resume(
     """
     _see_that_one_is_named(job, all_jobs)
     read = load(find_schedule(schedule))
-    with _ledger(read, dsn, node) as ledger:
+    with opened(read, dsn, node_name(node)) as ledger:
         of = job or EVERY_JOB
         if of and remembered_of(ledger, of).paused_at is None:  # what is paused may have left the schedule
             job_of(read, of)
@@ -193,7 +180,7 @@ def drain(
         cronledger history -n 100 | grep ' web2 .* running'      what still runs there
     """
     why, name, read = _reason(reason), _node(drained), load(find_schedule(schedule))
-    with _ledger(read, dsn, node) as ledger:
+    with opened(read, dsn, node_name(node)) as ledger:
         before, after = pauses.pause(ledger, EVERY_JOB, name, window=None, by=_who(ledger), reason=why)
         known = before.seen_at is not None or look.has_run(ledger, name)
         replaced = _in_place_of(read, ledger, before)
@@ -221,7 +208,7 @@ def undrain(
         cronledger undrain web2
     """
     name, read = _node(drained), load(find_schedule(schedule))
-    with _ledger(read, dsn, node) as ledger:
+    with opened(read, dsn, node_name(node)) as ledger:
         ended = pauses.resume(ledger, EVERY_JOB, name)
         row = remembered_of(ledger, EVERY_JOB, name)
     if json:
@@ -238,18 +225,6 @@ def _node(name: str) -> str:
             f"{name!a} is not a node's name: at most 128 ASCII letters, digits and . _ : / -, a letter or digit first"
         )
     return name
-
-
-@contextmanager
-def _ledger(schedule: Schedule, dsn: str | None, node: str | None) -> Iterator[Ledger]:
-    here = node_name(node)
-    link = open_link(find_dsn(dsn, schedule, Environment(schedule)), budget=BY_HAND)
-    try:
-        ledger = open_for(link, schedule, here)
-        link.extend(BY_HAND)
-        yield ledger
-    finally:
-        link.close()
 
 
 def _record(row: Remembered) -> dict[str, object]:
