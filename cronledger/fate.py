@@ -1,9 +1,12 @@
-"""What has become of a run that the ledger has as running: dead, orphaned, or nobody's business here."""
+"""What has become of a run that the ledger has as running: dead, and reaped, or orphaned, or nobody's business here."""
 
 from dataclasses import dataclass
 
 from cronledger import process
+from cronledger.events import Reaped
 from cronledger.ledger import Ledger, Run
+from cronledger.notices import owes
+from cronledger.schedule import Schedule
 
 CLOCK_MARGIN = 120.0
 """Seconds by which a database's clock may have been set, or be another one since a fail-over, while a run is going."""
@@ -42,3 +45,11 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
     if process.lives(run.pid, run.pid_start, run.id, since):
         return Orphan(since)
     return Dead("given up by its tick" if is_lost else "its tick is gone")
+
+
+def reap(ledger: Ledger, schedule: Schedule, run: Run, why: str) -> Reaped | None:
+    """Mark a dead run failed, and owe its notice; None: another node did, or it is not dead any more."""
+    if not ledger.reap(run, why, owes=owes(schedule, run, "failed")):
+        return None
+    at, holder = ledger.clock.now(), run.holder()
+    return Reaped(at=at, job=run.job, due_at=run.due_at, node=ledger.node, run_id=run.id, holder=holder, why=why)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from cronledger.errors import LedgerBusy
 from cronledger.events import Paused
 from cronledger.ledger import Ledger
 from cronledger.ledger.dialect import Unstorable, Value
 from cronledger.ledger.jobs import EVERY_JOB, Remembered, change, remembered_of
-from cronledger.schedule import Schedule
+from cronledger.schedule import Job, Schedule
 
 REMINDER = timedelta(hours=24)
 """After so long a pause is said, and again after each."""
@@ -37,6 +37,12 @@ def active(rows: Iterable[Remembered], now: datetime) -> list[Remembered]:
 def barring(paused: Iterable[Remembered], job: str, node: str) -> Remembered | None:
     """Which of these pauses keeps `node` from claiming `job`."""
     return next((row for row in paused if row.job in (EVERY_JOB, job) and row.scope_node in ("", node)), None)
+
+
+def why_barred(ledger: Ledger, paused: Iterable[Remembered], job: Job, zone: tzinfo) -> str | None:
+    """Which of these pauses keeps this node from claiming `job`, as part of a sentence."""
+    row = barring(paused, job.name, ledger.node)
+    return told(ledger, row).because(zone) if row else None
 
 
 def remind(ledger: Ledger, schedule: Schedule, paused: Iterable[Remembered]) -> Iterator[Paused]:

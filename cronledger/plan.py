@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from cronledger import catchup, pauses
+from cronledger.claiming import drafted, stood_down
 from cronledger.command import missing
-from cronledger.events import Crowded, StoodDown, local, utc
+from cronledger.events import Crowded, local, utc
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
@@ -74,28 +75,18 @@ def _of_slot(
     paused: list[Remembered],
 ) -> tuple[str, str]:
     now, job, due_at = ledger.clock.now(), slot.job, slot.due_at
-    run = ledger.draft(
-        job.name,
-        due_at=due_at,
-        stale_after=job.stale_after,
-        lease=job.lease,
-        lock=job.lock,
-        overlap=job.overlap,
-        scope=job.scope,
-        cause=slot.cause,
-    )
+    run = drafted(ledger, job, due_at, slot.cause)
     if taken := run_of_slot(ledger, run):
         started = local(taken.started_at, schedule.zone, now, seconds=True)
         return "pass over", f"its slot was claimed on {taken.node} at {started} and is {taken.state}"
-    if barring := pauses.barring(paused, job.name, ledger.node):
-        return "pass over", pauses.told(ledger, barring).because(schedule.zone)
+    if why := pauses.why_barred(ledger, paused, job, schedule.zone):
+        return "pass over", why
     if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
         return "leave", f"it cannot start on this node: {why}"
     is_late = slot.cause == "catch_up"
     if holder := next((other for other in held if other.bars(run)), None):
-        down = StoodDown(at=now, job=job.name, due_at=due_at, node=ledger.node, holder=holder.holder(), lock=job.lock)
         would = "wait to make up" if is_late else "stand down"
-        return would, down.because(schedule.zone)
+        return would, stood_down(ledger, run, holder).because(schedule.zone)
     running, most = sum(other.node == ledger.node for other in held), schedule.max_running
     if most and running >= most:
         full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most)

@@ -5,16 +5,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING
 
 from cronledger import catchup, pauses
+from cronledger.claiming import drafted, stood_down
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
-from cronledger.events import Crowded, Event, Reaped, StoodDown, Trouble
+from cronledger.events import Crowded, Event, Trouble
 from cronledger.every import Every
-from cronledger.fate import Dead, Orphan, fate_of
+from cronledger.fate import Dead, Orphan, fate_of, reap
 from cronledger.ledger import Barred, Claim, Claimed, NoPlace, Run
 from cronledger.ledger.jobs import Remembered, make_known, remembered
 from cronledger.ledger.look import run_of_slot
 from cronledger.ledger.places import Places
-from cronledger.notices import owed, owes
+from cronledger.notices import owed
 from cronledger.runner import Runner
 from cronledger.schedule import Slot
 from cronledger.turns import Turns, ticking
@@ -90,6 +91,8 @@ class Tick:
             self._turns.share(ticking(self._ledger, known))
         yield from self._claim_due()
         yield from self._make_up()
+        if self._runner.is_busy:
+            yield from self._runner.flight().events(0.0, self.next_at)  # pids are recorded before what can wait
         if self._shares:
             make_known(self._ledger, known)
         yield from self._tell()
@@ -140,14 +143,9 @@ class Tick:
     def _decide(self, run: Run) -> Iterator[Event]:
         match fate_of(self._ledger, run, is_lost=self._runner.has_lost(run.id)):
             case Dead(why):
-                yield from self._reaped(run, why)
+                yield from filter(None, [reap(self._ledger, self._runner.schedule, run, why)])
             case Orphan(since) if adopted := self._ledger.adopt(run):
                 self._runner.flight().adopt(adopted, since)
-
-    def _reaped(self, run: Run, why: str) -> Iterator[Event]:
-        if self._ledger.reap(run, why, owes=owes(self._runner.schedule, run, "failed")):
-            at, node = self._ledger.clock.now(), self._ledger.node
-            yield Reaped(at=at, job=run.job, due_at=run.due_at, node=node, run_id=run.id, holder=run.holder(), why=why)
 
     def _claim(self, slot: Slot) -> Iterator[Event | Trouble]:
         """What was due and not claimed is named, whatever the reason."""
@@ -173,16 +171,7 @@ class Tick:
             return
         if elapsed() >= self._ends_at:
             raise CronledgerError("the minute is over")
-        run = self._ledger.draft(
-            job.name,
-            due_at=slot.due_at,
-            stale_after=job.stale_after,
-            lease=job.lease,
-            lock=job.lock,
-            overlap=job.overlap,
-            scope=job.scope,
-            cause=slot.cause,
-        )
+        run = drafted(self._ledger, job, slot.due_at, slot.cause)
         match self._claimed(run):
             case Claimed():
                 flight.start(run, job, environment)
@@ -204,11 +193,10 @@ class Tick:
 
     def _is_paused(self, slot: Slot) -> Generator[Trouble, None, bool]:
         """A pause is silent, but to who asked for this minute."""
-        barring = pauses.barring(self._paused(), slot.job.name, self._ledger.node)
-        if barring and self._asked:
-            why = pauses.told(self._ledger, barring).because(self._runner.schedule.zone)
+        why = pauses.why_barred(self._ledger, self._paused(), slot.job, self._runner.schedule.zone)
+        if why and self._asked:
             yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
-        return barring is not None
+        return why is not None
 
     def _make_up(self) -> Iterator[Event | Trouble]:
         """Claim what no node ran, for the jobs with catch_up. Who chose the minute chose it alone."""
@@ -247,8 +235,7 @@ class Tick:
 
     def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event]:
         if self._is_to_say(slot, run):
-            at, node, held = self._ledger.clock.now(), self._ledger.node, holder.holder()
-            yield StoodDown(at=at, job=run.job, due_at=run.due_at, node=node, holder=held, lock=run.held_lock)
+            yield stood_down(self._ledger, run, holder)
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:
         """Once for each slot, and to who asked; of an interval job to nobody else."""

@@ -40,6 +40,7 @@ class Turns:
         self._due: deque[Slot] = deque()
         self._left: list[_Entry] = []
         self._until = until
+        self._nodes: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any that was not tried, or is to be tried again."""
@@ -57,21 +58,20 @@ class Turns:
 
     def share(self, nodes: Sequence[str]) -> None:
         """Leave what is the turn of another of these nodes, of which this one is one, to that one first."""
-        now = elapsed()
-        entries, self._waiting = self._waiting, []
-        for moment, slot in entries:
-            if turn_of(slot, nodes) in (None, self._ledger.node):
-                self._waiting.append((moment, slot))
-            else:
-                self._left.append((max(moment, now) + HEAD_START, slot))
+        self._nodes = nodes
 
     def next(self) -> Slot | None:
         """A slot to try now; of an interval job that is late the last one only."""
         if not self._due:
-            now = elapsed()
-            self._waiting, waited = _parted(self._waiting, now)
+            now, mine = elapsed(), []
             self._left, left = _parted(self._left, now)
-            due = sorted([*self._not_taken(left), *waited], key=lambda slot: slot.due_at)
+            self._waiting, waited = _parted(self._waiting, now)
+            for slot in waited:
+                if turn_of(slot, self._nodes) in (None, self._ledger.node):
+                    mine.append(slot)
+                else:
+                    self._left.append((now + HEAD_START, slot))
+            due = sorted([*self._not_taken(left), *mine], key=lambda slot: slot.due_at)
             last = {slot.job.name: slot for slot in due}
             self._due.extend(slot for slot in due if slot is last[slot.job.name])
         return self._due.popleft() if self._due else None

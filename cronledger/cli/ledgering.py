@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from cronledger import fate
 from cronledger.cli.opening import BY_HAND, Environment, duration_of, find_dsn, find_schedule, node_name, opened
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
 from cronledger.cli.tables import moment, print_json
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
-from cronledger.events import Reaped, duration, utc
+from cronledger.events import duration, utc
 from cronledger.ledger import look, open_link, pruning, schema
-from cronledger.notices import owes
 from cronledger.schedule import Schedule, load
 
 LONG_WORK = 3600.0
@@ -138,19 +138,11 @@ def reap(
             raise CronledgerError(f"run {found.id} of {found.job} is over: {found.state} since {since}")
         if not yes:
             _ask(f"{found.job}: {holder.run_of(read.zone, now)} on {found.node}, running for {age}")
-        if not ledger.reap(found, f"by hand on {here}", owes=owes(read, found, "failed")):
+        event = fate.reap(ledger, read, found, f"by hand on {here}")
+        if event is None:
             raise CronledgerError(
                 f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
             )
-        event = Reaped(
-            at=ledger.clock.now(),
-            job=found.job,
-            due_at=found.due_at,
-            node=here,
-            run_id=found.id,
-            holder=holder,
-            why=f"by hand on {here}",
-        )
     print_json(event.record()) if json else typer.echo(event.line(read.zone))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cronledger import pauses
+from cronledger.claiming import drafted, stood_down
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
     BY_HAND,
@@ -25,7 +26,6 @@ from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, s
 from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError
-from cronledger.events import StoodDown
 from cronledger.flight import Flight
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew, open_link
 from cronledger.ledger.jobs import remembered
@@ -104,9 +104,8 @@ def _ending(flight: Flight) -> Callable[[int], None]:
 
 
 def _warn_of_a_pause(ledger: Ledger, schedule: Schedule, job: Job) -> None:
-    now = ledger.clock.now()
-    if barring := pauses.barring(pauses.active(remembered(ledger), now), job.name, ledger.node):
-        because = pauses.told(ledger, barring).because(schedule.zone)
+    paused = pauses.active(remembered(ledger), ledger.clock.now())
+    if because := pauses.why_barred(ledger, paused, job, schedule.zone):
         typer.echo(f"cronledger: warning: {job.name} is run although {because}", err=True)
 
 
@@ -114,20 +113,11 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
     """The run, claimed. Raises CronledgerError when another run bars it for longer than `wait`."""
     until, told = elapsed() + wait.total_seconds(), False
     while True:
-        run = ledger.draft(
-            job.name,
-            due_at=None,
-            stale_after=job.stale_after,
-            lease=job.lease,
-            lock=job.lock,
-            overlap=job.overlap,
-            scope=job.scope,
-            cause="manual",
-        )
+        run = drafted(ledger, job, None, "manual")
         claim = ledger.claim(run)
         if isinstance(claim, Claimed):
             return run
-        why = _why(ledger, schedule, job, claim)
+        why = _why(ledger, schedule, run, claim)
         if elapsed() >= until:
             raise CronledgerError(f"{job.name} does not run now: {why}")
         if not told:
@@ -137,15 +127,8 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
         time.sleep(POLL)
 
 
-def _why(ledger: Ledger, schedule: Schedule, job: Job, claim: Claim) -> str:
+def _why(ledger: Ledger, schedule: Schedule, run: Run, claim: Claim) -> str:
     if not isinstance(claim, Barred):
         return "a run by hand was started in this very microsecond; try again"
-    down = StoodDown(
-        at=ledger.clock.now(),
-        job=job.name,
-        due_at=claim.run.due_at,
-        node=ledger.node,
-        holder=claim.run.holder(),
-        lock=job.lock,
-    )
+    down = stood_down(ledger, run, claim.run)
     return f"{down.because(schedule.zone)}; --wait 10m waits for it, `cronledger show {claim.run.id[-8:]}` tells more"

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from typing import NoReturn
 
 from cronledger.errors import LedgerError
@@ -105,7 +105,7 @@ class Sqlite:
         return f"SQLite {sqlite3.sqlite_version}"
 
 
-@cache
+@lru_cache(maxsize=128)
 def _named(statement: str) -> str:
     return re.sub(r"%\((\w+)\)s", r":\1", statement)
 

@@ -129,10 +129,6 @@ def name(value: Any) -> str:
     return value
 
 
-def lock(value: Any) -> str | None:
-    return None if value == "" else name(value)
-
-
 def timezone(value: Any) -> Any:
     return zone(some_text(value))
 
@@ -147,10 +143,7 @@ def cron(value: Any) -> Cron:
 
 
 def every(value: Any) -> Every:
-    if not isinstance(value, str):
-        seconds = abs(value) if type(value) is int and 0 < abs(value) <= DAY else 0
-        raise Refused(f"is {described(value)}", f'write "{seconds}s"' if seconds else _DURATION_RULE)
-    seconds = int(parse_duration(value).total_seconds())
+    seconds = int(_duration(value, "s").total_seconds())
     if not 1 <= seconds <= DAY:
         raise Refused(f"{quoted(value)} is not between 1s and 24h", 'write at least "1s" and at most "24h"')
     return Every(value, seconds)
@@ -170,43 +163,25 @@ def command(value: Any) -> str | tuple[str, ...]:
     return tuple(text(word) for word in value)
 
 
-def notice(value: Any) -> str | tuple[str, ...] | None:
-    return None if value == "" else command(value)
-
-
 def keep(value: Any) -> timedelta:
-    if not isinstance(value, str):
-        days = abs(value) if type(value) is int and 0 < abs(value) <= 365 else 0
-        raise Refused(f"is {described(value)}", f'write "{days}d"' if days else _DURATION_RULE)
-    duration = parse_duration(value)
+    duration = _duration(value, "d")
     if duration < _SHORTEST_KEPT:
         raise Refused(f"{quoted(value)} is shorter than a day", 'write at least "1d"')
     return duration
 
 
-def window(value: Any) -> timedelta | None:
-    if value == "":
-        return None
-    duration = _in_minutes(value)
+def window(value: Any) -> timedelta:
+    duration = _duration(value, "m")
     if duration < _SHORTEST_WINDOW:
         raise Refused(f"{quoted(value)} is shorter than a minute", 'write at least "1m"')
     return duration
 
 
-def catch_up(value: Any) -> timedelta | None:
-    if value == "":
-        return None
-    duration = _in_minutes(value)
+def catch_up(value: Any) -> timedelta:
+    duration = _duration(value, "m")
     if duration < _SHORTEST_CATCH_UP:
         raise Refused(f"{quoted(value)} is shorter than two minutes", 'write at least "2m", or "" for none')
     return duration
-
-
-def _in_minutes(value: Any) -> timedelta:
-    if not isinstance(value, str):
-        minutes = abs(value) if type(value) is int and 0 < abs(value) <= 525_600 else 0
-        raise Refused(f"is {described(value)}", f'write "{minutes}m"' if minutes else _DURATION_RULE)
-    return parse_duration(value)
 
 
 def retries(value: Any) -> int:
@@ -218,10 +193,21 @@ def retries(value: Any) -> int:
 
 
 def retry_delay(value: Any) -> timedelta:
-    if not isinstance(value, str):
-        seconds = abs(value) if type(value) is int and 0 <= abs(value) <= 86_400 else None
-        raise Refused(f"is {described(value)}", _DURATION_RULE if seconds is None else f'write "{seconds}s"')
-    return parse_duration(value)
+    return _duration(value, "s")
+
+
+def _duration(value: Any, unit: str) -> timedelta:
+    """A duration; who wrote a bare number meant `unit`."""
+    if isinstance(value, str):
+        return parse_duration(value, unit)
+    number = abs(value) if type(value) is int else 0
+    fits = 0 < number * _SECONDS[unit] <= _LONGEST.total_seconds()
+    raise Refused(f"is {described(value)}", f'write "{number}{unit}"' if fits else _DURATION_RULE)
+
+
+def droppable(read: Reader) -> Reader:
+    """The same, and "" for none, which drops what [defaults] say."""
+    return lambda value: None if value == "" else read(value)
 
 
 def one_of(*choices: str) -> Reader:
