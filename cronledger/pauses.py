@@ -126,4 +126,5 @@ def _write(ledger: Ledger, before: Remembered, after: Remembered) -> bool:
 
 
 def _busy(job: str, scope_node: str) -> LedgerBusy:
-    return LedgerBusy(f"ledger busy (the row of {scope_node or job or 'all jobs'} is written again and again)")
+    whose = scope_node or job or "all jobs"
+    return LedgerBusy(f"ledger busy (the row of {whose} is written again and again); try again")

@@ -143,6 +143,18 @@ def test_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not turns
 
 
+def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hastens the tries of a crowded node does not bring forward what is another node's turn later on."""
+    monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())
+    ledger = SimpleNamespace(node="web1", scope_node=lambda _: "")
+    job = jobs(tmp_path, '[[job]]\nname = "a"\nevery = "5s"\ncommand = "true"\n').jobs[0]
+    slots = [Slot(job, DUE + timedelta(seconds=seconds)) for seconds in range(5, 60, 5)]
+    turns = Turns(ledger, [(elapsed() + 60, slot) for slot in slots], until=elapsed() + 60)  # type: ignore[arg-type]
+    turns.share(NODES)
+    turns.hasten()
+    assert (turns.next(), turns.left) == (None, [])
+
+
 def test_turns_of_an_interval_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that found no place gives way to the job's next slot, and is given up when its minute is over."""
     monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())

@@ -26,8 +26,9 @@ app = typer.Typer(
     "    cronledger check                     look for mistakes in ./schedule.toml\n"
     "    cronledger install --dsn DSN         make the tables, print the crontab line\n"
     "    cronledger list                      what runs next, and how it last ended\n\n"
-    "Exit status: 0 nothing failed; 1 a run failed or was reaped, the ledger could not be used or a job could not start"
-    " here; 2 wrong usage or a schedule that is refused. Manual: cronledger(1), cronledger-schedule(5).",
+    "Exit status: 0 nothing failed; 1 a run failed or was reaped, a pause is a day old, the ledger could not be used or"
+    " a job could not start here; 2 wrong usage or a schedule that is refused. Manual: cronledger(1),"
+    " cronledger-schedule(5).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,7 +64,8 @@ def tick(
 ) -> None:
     """Claim what is due this minute, run it, record how it ended: the one crontab line.
 
-    Prints one line for each job that ran, failed or stood down and for each dead run reaped; else nothing.
+    Prints one line for each job that ran, failed or stood down, for each dead run reaped, and once a day for what is
+    paused; else nothing.
 
     \b
     Examples:

@@ -161,7 +161,7 @@ def prune(
     dsn: DsnText = None,
     json: AsJson = False,
 ) -> None:
-    """Delete settled runs that finished longer ago, in batches. Meant to be a job of the schedule.
+    """Delete settled runs that finished longer ago, in batches. The schedule's `keep` does it by itself.
 
     Never a running run, never one younger than a day, never the newest of a job. A pruned slot can be claimed again
     by `tick --at`.
