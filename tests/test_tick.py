@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_a_job_stands_down_once_while_its_run_goes_on(
     deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path
 ) -> None:
     """The next slot finds the run in flight: one line cluster-wide, no row, exit 0; afterwards it is free again."""
+    wait_for(lambda: datetime.now(UTC).second < 40, what="time enough for three ticks of one minute")
     deployed.write(f'name = "slow"\ncommand = "while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"')
     slow = spawn("tick", cwd=tmp_path, env=deployed.env)
     wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
