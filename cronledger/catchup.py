@@ -111,4 +111,4 @@ def _forbids(row: Remembered, slot: datetime) -> bool:
         return True
     end = pauses.end_of(row)
     # A slot of the minute in which the pause began: its ticks may have come after that.
-    return row.paused_at is not None and row.paused_at - _MINUTE < slot and (end is None or slot <= end)
+    return row.paused_at is not None and row.paused_at - _MINUTE < slot and (end is None or slot < end)

@@ -162,6 +162,7 @@ def _described(run: Run) -> dict[str, str]:
     """How a run ended, as variables; "" for what it does not have."""
     described: dict[str, object] = {
         "STATE": run.state,
+        "ATTEMPT": run.attempts,
         "REASON": run.failure_reason,
         "DURATION_MS": run.duration_ms,
         "EXIT_CODE": run.exit_code,

@@ -75,7 +75,8 @@ def pause(
 ) -> tuple[Remembered, Remembered]:
     """Pause it, for `window` or until it is resumed; the row before and afterwards. Raises LedgerError.
 
-    A pause that goes on is replaced and counts from its beginning. Where one has ended, nothing from before that end is
+    It ends with a minute, so that it is plain which slots are in it. One that goes on is replaced, counts from its
+    beginning, and keeps its reason when there is no other. Where one has ended, nothing from before that end is
     made up any more: only the last pause is remembered.
     """
     for _ in range(_TRIES):
@@ -84,9 +85,9 @@ def pause(
         after = replace(
             before,
             paused_at=before.paused_at if goes_on else now,
-            resumes_at=None if window is None else now + window,
+            resumes_at=None if window is None else _next_minute(now + window),
             paused_by=by,
-            pause_reason=reason,
+            pause_reason=before.pause_reason if goes_on and reason is None else reason,
             resumed_at=None,
             reminded_at=None,
             timed_at=before.timed_at if goes_on else max(filter(None, (before.timed_at, end_of(before))), default=None),
@@ -94,6 +95,10 @@ def pause(
         if _write(ledger, before, after):
             return before, after
     raise _busy(job, scope_node)
+
+
+def _next_minute(moment: datetime) -> datetime:
+    return (moment + timedelta(minutes=1, microseconds=-1)).replace(second=0, microsecond=0)
 
 
 def resume(ledger: Ledger, job: str, scope_node: str = "") -> Remembered | None:

@@ -118,7 +118,7 @@ class Tick:
 
     def end(self, why: str) -> Iterator[Trouble]:
         """Name what was due and left to the other nodes, and will not be tried again here."""
-        if left := self._turns.left:
+        if left := self._turns.not_taken(self._turns.left):
             yield Trouble(not_claimed(why, left))
 
     @property
@@ -188,12 +188,11 @@ class Tick:
             self._rows = remembered(self._ledger)
         return self._rows
 
-    def _paused(self) -> list[Remembered]:
-        return pauses.active(self._remembered(), self._ledger.clock.now())
-
     def _is_paused(self, slot: Slot) -> Generator[Trouble, None, bool]:
         """A pause is silent, but to who asked for this minute."""
-        why = pauses.why_barred(self._ledger, self._paused(), slot.job, self._runner.schedule.zone)
+        # By the slot: at its very beginning the database's clock may still show the minute before.
+        paused = pauses.active(self._remembered(), max(slot.due_at, self._ledger.clock.now()))
+        why = pauses.why_barred(self._ledger, paused, slot.job, self._runner.schedule.zone)
         if why and self._asked:
             yield Trouble(f"{slot.job.name} is not claimed: {why}", is_failure=False)
         return why is not None
@@ -212,7 +211,8 @@ class Tick:
     def _remind(self) -> Iterator[Event | Trouble]:
         try:
             if not self._runner.signal_name:
-                yield from pauses.remind(self._ledger, self._runner.schedule, self._paused())
+                paused = pauses.active(self._remembered(), self._ledger.clock.now())
+                yield from pauses.remind(self._ledger, self._runner.schedule, paused)
         except LedgerError as error:
             yield Trouble(
                 f"{self._runner.cause(error)}; whether something has been paused for a day is left to the next tick"

@@ -61,22 +61,20 @@ class Turns:
         self._nodes = nodes
 
     def next(self) -> Slot | None:
-        """A slot to try now; of an interval job that is late the last one only."""
+        """A slot to try now; of an interval job the last one that is due, and never an earlier one after it."""
         if not self._due:
-            now, mine = elapsed(), []
-            self._left, left = _parted(self._left, now)
+            now = elapsed()
             self._waiting, waited = _parted(self._waiting, now)
-            for slot in waited:
-                if turn_of(slot, self._nodes) in (None, self._ledger.node):
-                    mine.append(slot)
-                else:
-                    self._left.append((now + HEAD_START, slot))
-            due = sorted([*self._not_taken(left), *mine], key=lambda slot: slot.due_at)
-            last = {slot.job.name: slot for slot in due}
-            self._due.extend(slot for slot in due if slot is last[slot.job.name])
+            last = {slot.job.name: slot for slot in sorted(waited, key=_due_at)}
+            theirs = [slot for slot in last.values() if turn_of(slot, self._nodes) not in (None, self._ledger.node)]
+            self._left = [entry for entry in self._left if entry[1].job.name not in last]
+            self._left, left = _parted(self._left, now)
+            self._left += [(now + HEAD_START, slot) for slot in theirs]
+            mine = [slot for slot in last.values() if slot not in theirs]
+            self._due.extend(sorted([*self.not_taken(left), *mine], key=_due_at))
         return self._due.popleft() if self._due else None
 
-    def _not_taken(self, left: list[Slot]) -> list[Slot]:
+    def not_taken(self, left: list[Slot]) -> list[Slot]:
         """What the other nodes did not take. Only a look, which spares the claims that would find it out."""
         with suppress(LedgerError):
             taken = slots_taken(self._ledger) if left else set()
@@ -141,3 +139,7 @@ def turn_of(slot: Slot, nodes: Sequence[str]) -> str | None:
 def _parted(entries: list[_Entry], now: float) -> tuple[list[_Entry], list[Slot]]:
     """The entries whose moment is still to come, and the slots of the others."""
     return [entry for entry in entries if entry[0] > now], [slot for moment, slot in entries if moment <= now]
+
+
+def _due_at(slot: Slot) -> datetime:
+    return slot.due_at

@@ -24,10 +24,12 @@ def commands() -> Iterator[Commands]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """bin/tool is a program, bin/text is not executable, bin/sub is a folder."""
+    """bin/tool is a program, bin/old lacks its interpreter, bin/text is not executable, bin/sub is a folder."""
     (tmp_path / "bin" / "sub").mkdir(parents=True)
     (tmp_path / "bin" / "tool").write_text("#!/bin/sh\necho tool $0\n")
     (tmp_path / "bin" / "tool").chmod(0o755)
+    (tmp_path / "bin" / "old").write_text("#! /no/such/python -u\nprint('old')\n")
+    (tmp_path / "bin" / "old").chmod(0o755)
     (tmp_path / "bin" / "text").write_text("text")
     return tmp_path
 
@@ -44,7 +46,9 @@ def folder(tmp_path: Path) -> Path:
         (("bin/nothing",), "", PATH, "program {0}/bin/nothing is not there"),
         (("bin/text",), "", PATH, "program {0}/bin/text is not executable"),
         (("text",), "", "/nowhere:{0}/bin", "program {0}/bin/text is not executable"),
-        (("bin/sub",), "", PATH, "program {0}/bin/sub is not there"),
+        (("bin/sub",), "", PATH, "program {0}/bin/sub is a directory"),
+        (("bin/old",), "", PATH, "/no/such/python, the interpreter of program {0}/bin/old, is not there"),
+        (("old",), "", "{0}/bin", "/no/such/python, the interpreter of program {0}/bin/old, is not there"),
         (("/bin/nosh", "-c", "true"), "", PATH, "shell /bin/nosh is not there"),
         (("nosh", "-c", "true"), "", PATH, f"shell nosh is not on its PATH {PATH}"),
         (("sh",), "nowhere", PATH, "cwd {0}/nowhere is not there"),

@@ -143,6 +143,23 @@ def test_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not turns
 
 
+def test_of_late_slots_all_nodes_try_the_last_one_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever's turn it is: the division comes after the choice, else each node would run an old slot of its own."""
+    monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())
+    job = jobs(tmp_path, '[[job]]\nname = "a"\nevery = "5s"\ncommand = "true"\n').jobs[0]
+    late = [(0.0, Slot(job, DUE + timedelta(seconds=seconds))) for seconds in range(0, 40, 5)]
+    tried = []
+    for node in NODES:
+        ledger = SimpleNamespace(node=node, scope_node=lambda _: "")
+        turns = Turns(ledger, late, until=elapsed() + 60)  # type: ignore[arg-type]
+        turns.share(NODES)
+        tried += [*iter(turns.next, None)]
+        turns.hasten()
+        tried += [*iter(turns.next, None)]
+        assert not turns
+    assert tried == [late[-1][1]] * len(NODES)
+
+
 def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What hastens the tries of a crowded node does not bring forward what is another node's turn later on."""
     monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())

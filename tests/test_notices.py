@@ -107,7 +107,7 @@ def test_a_notice_describes_the_run(deployed: Deployed) -> None:
     row = json.loads(deployed.cli("show", "bad", "--json").stdout)
     columns = ["job", "due_at", "node", "state", "duration_ms", "exit_code", "started_at", "finished_at"]
     wanted = {name: str(row[name]) for name in columns} | {"run_id": row["id"], "reason": row["failure_reason"]}
-    wanted |= {"schedule": f"{deployed.folder}/schedule.toml", "dsn": deployed.dsn}
+    wanted |= {"attempt": "1", "schedule": f"{deployed.folder}/schedule.toml", "dsn": deployed.dsn}
     described = dict(line.removeprefix("CRONLEDGER_").split("=", 1) for line in told(deployed)[3:])
     assert described == {name.upper(): value for name, value in wanted.items()}
 

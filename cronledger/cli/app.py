@@ -62,7 +62,9 @@ def tick(
     at: Annotated[str | None, asked(options.AT)] = None,
     dry_run: Annotated[bool, asked(options.DRY_RUN)] = False,
 ) -> None:
-    """Claim what is due this minute, run it, record how it ended: the one crontab line.
+    """Claim what is due this minute, run it, record how it ended.
+
+    The one crontab line.
 
     Prints one line for each job that ran, failed or stood down, for each dead run reaped, and once a day for what is
     paused; else nothing.
@@ -90,7 +92,9 @@ def work(
     grace: Annotated[str | None, asked(options.GRACE)] = None,
     max_runtime: Annotated[str | None, asked(options.MAX_RUNTIME)] = None,
 ) -> None:
-    """Tick at the start of each minute, in the foreground: in place of cron, in a container or under systemd.
+    """Tick at the start of each minute, in the foreground.
+
+    In place of cron, in a container or under systemd.
 
     Reads the schedule again when the file changed. The first TERM, INT or HUP ends the claiming, and after --grace what
     still runs; a second one ends that at once.

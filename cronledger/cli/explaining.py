@@ -31,7 +31,9 @@ def explain(
     schedule: SchedulePath = None,
     json: AsJson = False,
 ) -> None:
-    """Say in words when an expression or a job is due, the next five times, and what to beware of.
+    """Say in words when an expression or a job is due.
+
+    Then the next five times, and what to beware of.
 
     An expression is read in the schedule's zone; without a schedule in the node's own.
 

@@ -117,9 +117,10 @@ def reap(
     node: NodeName = None,
     json: AsJson = False,
 ) -> None:
-    """Mark a run failed that is recorded as running, now: for a node that is gone for good.
+    """Mark a run failed that is recorded as running, now.
 
-    This frees the job and its lock. It does not end the command: make sure that it is dead, or it will run twice.
+    For a node that is gone for good. This frees the job and its lock. It does not end the command: make sure that it is
+    dead, or it will run twice.
 
     \b
     Examples:

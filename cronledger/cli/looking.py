@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_jobs(context: typer.Context, schedule: SchedulePath = None, dsn: DsnText = None, json: AsJson = False) -> None:
-    """Show every job: its expression, when it runs next, its last run and how that ended.
+    """Show every job, when it runs next, and how its last run ended.
 
     Without a ledger it shows the schedule alone, says why on stderr, and exits 0.
 

@@ -173,7 +173,7 @@ def _why_no_output(run: Run) -> str:
         return "none: the command printed nothing"
     if run.state == "completed":
         return 'not kept: of a run that completed only keep_output = "always" keeps it'
-    return 'not kept: its tick was gone when it ended, or its job has keep_output = "never"'
+    return 'not kept: it was reaped, its tick was gone when it ended, or its job has keep_output = "never"'
 
 
 def run_record(run: Run) -> dict[str, object]:

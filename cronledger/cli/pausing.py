@@ -65,7 +65,7 @@ def pause(
     of = job_of(read, job).name if job else EVERY_JOB
     with opened(read, dsn, node_name(node)) as ledger:
         before, after = pauses.pause(ledger, of, window=length, by=_who(ledger), reason=why)
-        until = f"until {moment(after.resumes_at, read.zone)}" if after.resumes_at else "until it is resumed"
+        until = f"until {moment(after.resumes_at, read.zone)}" if after.resumes_at else "until resumed"
         undo = f"`cronledger resume {of or '--all'}` ends it"
         replaced = _in_place_of(read, ledger, before)
     print_json(_record(after)) if json else put(f"paused {of or 'all jobs'} {until}; {undo}{replaced}")
@@ -170,9 +170,10 @@ def drain(
     node: NodeName = None,
     json: AsJson = False,
 ) -> None:
-    """Let a node's ticks claim nothing until it is undrained; what runs there comes to its end. For maintenance.
+    """Let a node's ticks claim nothing until it is undrained.
 
-    The other nodes take its share. After a day, and each day, a tick says it.
+    For maintenance: what runs there comes to its end. The other nodes take its share. After a day, and each day, a tick
+    says it.
 
     \b
     Examples:

@@ -35,7 +35,9 @@ def check_schedule(
     schedule: SchedulePath = None,
     json: AsJson = False,
 ) -> None:
-    """Look for mistakes in the schedule, without the ledger and its environment: for CI of the deploy repository.
+    """Look for mistakes in the schedule, without the ledger.
+
+    Without its environment too: for CI of the deploy repository.
 
     Exit status: 2 with mistakes, which stand on stderr; else 0, and with --strict 1 when there are warnings.
 

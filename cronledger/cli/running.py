@@ -56,7 +56,9 @@ def run(
     node: NodeName = None,
     json: AsJson = False,
 ) -> None:
-    """Run a job now, through the ledger: it takes no slot, but no other run of it is in flight beside it.
+    """Run a job now, through the ledger.
+
+    It takes no slot, but no other run of it is in flight beside it.
 
     Prints the command's output as it comes, then how it ended. With --json the output goes to stderr and the end, an
     object, to stdout. Ctrl-C ends the command, within 7 seconds; a second one kills it at once.

@@ -19,8 +19,13 @@ def missing(argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str | No
     path = [""] if "/" in name else os.get_exec_path(env)
     places = [os.path.join(cwd, folder, name) for folder in path]
     there = [place for place in places if _is(stat.S_ISREG, place)]
-    if any(os.access(place, os.X_OK) for place in there):
-        return None
+    if found := next((place for place in there if os.access(place, os.X_OK)), None):
+        interpreter = _interpreter(found)
+        if interpreter is None or _is(stat.S_ISREG, os.path.join(cwd, interpreter)):
+            return None
+        return f"{interpreter}, the interpreter of {kind} {found}, is not there"
+    if "/" in name and _is(stat.S_ISDIR, places[0]):
+        return f"{kind} {places[0]} is a directory"
     if there:
         return f"{kind} {there[0]} is not executable"
     return f"{kind} {places[0]} is not there" if "/" in name else f"{kind} {name} is not on its PATH {':'.join(path)}"
@@ -30,3 +35,12 @@ def _is(kind: Callable[[int], bool], path: str) -> bool:
     with suppress(OSError, ValueError):
         return kind(os.stat(path).st_mode)
     return False
+
+
+def _interpreter(path: str) -> str | None:
+    """What the first line of a script names to execute it (execve(2)); None for a program that is no script."""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        mark, _, line = (file.read(256) or b"").partition(b"\n")[0].partition(b"#!")
+        if not mark and line.split():
+            return os.fsdecode(line.split()[0])
+    return None

@@ -138,7 +138,7 @@ def find_run(ledger: Ledger, named: str) -> Run:
     if not found:
         raise CronledgerError(
             f"no run {named} in namespace {ledger.namespace}: neither has a job of this name run, nor does an id begin"
-            " or end so; `cronledger history` lists the last ones"
+            f" or end so, of which at least {_SHORTEST} characters are needed; `cronledger history` lists the last ones"
         )
     if len(found) > 1:
         raise CronledgerError(

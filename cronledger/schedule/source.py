@@ -50,7 +50,9 @@ class Source:
             wrong, _, place = str(error).rpartition(" (at ")
             number = place.removeprefix("line ").partition(",")[0]
             line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
-            self._refuse(line, f"not TOML: {wrong}", "strings stand in quotes, see https://toml.io/en/v1.0.0")
+            twice = wrong.startswith(("Cannot overwrite", "Cannot declare"))
+            instead = "write each key and each table once" if twice else "strings stand in quotes"
+            self._refuse(line, f"not TOML: {wrong}", f"{instead}, see https://toml.io/en/v1.0.0")
         except (RecursionError, ValueError) as error:  # nested too deeply, an integer too large
             wrong = f"too much for the TOML parser ({str(error).partition(':')[0]})"
             self._refuse(self._line_of(type(error)), wrong, "write it smaller")
