@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from cronledger.clock import elapsed
 from cronledger.command import Outcome
 from cronledger.errors import LedgerError
 from cronledger.events import Event, Failed, Ran, Trouble, local, tail
@@ -111,10 +110,10 @@ class Endings:
         at = local(row.finished_at, schedule.zone, self._ledger.clock.at(ending.ended))
         return f"ended ({how}) after it was reaped at {at}"
 
-    def give_up(self, error: LedgerError, patience: float) -> Iterator[Event | Trouble]:
-        """Let go of those that could not be recorded for `patience` seconds."""
+    def give_up(self, error: LedgerError, before: float) -> Iterator[Event | Trouble]:
+        """Let go of those that ended before this moment of `elapsed()` and could not be recorded."""
         for ending in self:
-            if elapsed() - ending.ended < patience:
+            if ending.ended > before:
                 continue
             self._endings.remove(ending)
             if ending.doubtful:

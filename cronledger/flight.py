@@ -21,8 +21,9 @@ from cronledger.notices import Notice, Notices
 from cronledger.schedule import Job, Schedule
 
 SETTLE_FOR = 600.0
-"""Seconds after its end for which a run that cannot be recorded is tried again; after a signal it is STOPPED_FOR."""
+"""Seconds after its end for which a run that cannot be recorded is tried again."""
 STOPPED_FOR = 3.0
+"""The same after a signal, and after the end."""
 IDLE = 5.0
 LONGEST_PAUSE = 30.0
 
@@ -46,7 +47,7 @@ class Flight:
         self._troubles: list[Trouble] = []
         self._pause = 0.0
         self._again_at = 0.0
-        self._stopping = False
+        self._stopped_at = math.inf
         self._drained: str | None = None
 
     def __enter__(self) -> "Flight":
@@ -142,13 +143,14 @@ class Flight:
         job = notice.job
         self._notices.add(notice, variables(notice.run, job, environment, self.schedule.path) if job else {})
 
-    def drain(self, signum: int) -> None:
-        """This process ends when its commands have: none is tried again. May be called by a signal handler."""
+    def drain(self, signum: int) -> bool:
+        """A signal came: none is tried again. Whether one waited for its next attempt."""
         self._drained = f"ended by {signal.Signals(signum).name} to the tick"
+        return bool(self._waiting)
 
     def stop(self, signum: int, because: str | None = None) -> None:
         """This process was told to end: so is every run. May be called by a signal handler, and again."""
-        self._stopping = True
+        self._stopped_at = min(self._stopped_at, elapsed())
         self._again_at = 0.0
         self._notices.stop()
         self._commands.stop(signum, because)
@@ -185,6 +187,10 @@ class Flight:
         outcome = flying.failed
         assert outcome is not None
         self._end(flying, replace(outcome, reason=f"{self._told} after {outcome.reason}") if self._told else outcome)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stopped_at < math.inf
 
     @property
     def _told(self) -> str | None:
@@ -288,6 +294,7 @@ class Flight:
             self._start(flying, flying.attempt + 1)
 
     def _give_up(self, error: LedgerError) -> Iterator[Event | Trouble]:
-        patience = STOPPED_FOR if self._stopping else SETTLE_FOR
-        yield from self._notices.give_up(error, patience)
-        yield from self.endings.give_up(error, patience)
+        before = elapsed() - (STOPPED_FOR if self._stopping else SETTLE_FOR)
+        if self._stopped_at <= before or not self._stopping:
+            yield from self._notices.give_up(error, before)
+            yield from self.endings.give_up(error, before)

@@ -150,9 +150,9 @@ class Notices:
         key = "on_failure" if notice.run.state == "failed" else "on_recovery"
         return Trouble(f"{key} of {notice.run.job} failed: {outcome.reason}", is_failure=False)
 
-    def give_up(self, why: object, patience: float) -> list[Trouble]:
-        """Take no more of those that could not be taken for `patience` seconds."""
-        given_up = [one for one, _ in self._waiting.values() if elapsed() - one.since >= patience]
+    def give_up(self, why: object, before: float) -> list[Trouble]:
+        """Let go of those that were found before this moment of `elapsed()` and could not be taken."""
+        given_up = [one for one, _ in self._waiting.values() if one.since <= before]
         for notice in given_up:
             del self._waiting[notice.run.id]
         return [Trouble(f"{why}; not told here: how {one.run.job} ended, run {one.run.id}") for one in given_up]

@@ -79,6 +79,7 @@ def pause(
     beginning, and keeps its reason when there is no other. Where one has ended, nothing from before that end is
     made up any more: only the last pause is remembered.
     """
+    reason = reason and ledger.link.mask.text(reason)
     for _ in range(_TRIES):
         before, now = remembered_of(ledger, job, scope_node), ledger.clock.now()
         goes_on = is_paused(before, now)

@@ -96,7 +96,7 @@ class Runner:
         self.signal_name = self.signal_name or Signals(signum).name
         self.ledger.link.until = min(self.ledger.link.until, elapsed() + HURRIED)
         if self._flight is not None:
-            self._flight.drain(signum)
+            self.has_ended_runs |= self._flight.drain(signum)
 
     def owes_notices(self) -> bool:
         """Whether a run was recorded since the last call that owes a notice."""

@@ -112,6 +112,7 @@ class Tick:
         yield from self._prune()
 
     def _claim_due(self) -> Iterator[Event | Trouble]:
+        self._turns.gather()
         while slot := self._turns.next():
             yield from self._claim(slot)
             yield from self._runner.attend()

@@ -60,18 +60,23 @@ class Turns:
         """Leave what is the turn of another of these nodes, of which this one is one, to that one first."""
         self._nodes = nodes
 
+    def gather(self) -> None:
+        """What has become due is to be tried; of an interval job the last slot only, and never an earlier one after it.
+
+        In one batch: what becomes due while that is tried waits for the next one, so that other duties come between.
+        """
+        now = elapsed()
+        self._waiting, waited = _parted(self._waiting, now)
+        last = {slot.job.name: slot for slot in sorted(waited, key=_due_at)}
+        theirs = [slot for slot in last.values() if turn_of(slot, self._nodes) not in (None, self._ledger.node)]
+        self._left = [entry for entry in self._left if entry[1].job.name not in last]
+        self._left, left = _parted(self._left, now)
+        self._left += [(now + HEAD_START, slot) for slot in theirs]
+        mine = [slot for slot in last.values() if slot not in theirs]
+        self._due.extend(sorted([*self.not_taken(left), *mine], key=_due_at))
+
     def next(self) -> Slot | None:
-        """A slot to try now; of an interval job the last one that is due, and never an earlier one after it."""
-        if not self._due:
-            now = elapsed()
-            self._waiting, waited = _parted(self._waiting, now)
-            last = {slot.job.name: slot for slot in sorted(waited, key=_due_at)}
-            theirs = [slot for slot in last.values() if turn_of(slot, self._nodes) not in (None, self._ledger.node)]
-            self._left = [entry for entry in self._left if entry[1].job.name not in last]
-            self._left, left = _parted(self._left, now)
-            self._left += [(now + HEAD_START, slot) for slot in theirs]
-            mine = [slot for slot in last.values() if slot not in theirs]
-            self._due.extend(sorted([*self.not_taken(left), *mine], key=_due_at))
+        """A slot of the batch."""
         return self._due.popleft() if self._due else None
 
     def not_taken(self, left: list[Slot]) -> list[Slot]:

@@ -17,6 +17,8 @@ from cronledger.tick import Tick, not_claimed
 
 AHEAD = 2.0
 """Seconds before a minute at which all is made ready for it, so that at its start only the claims remain."""
+RECORDING = 1.0
+"""Seconds for which what ended is recorded between two tries of slots that are late already."""
 MINUTE = timedelta(minutes=1)
 FAR = 120.0
 
@@ -95,9 +97,9 @@ class Work:
         """
         while not self._is_over and 0 < (left := self._moment_of(minute) - ahead - elapsed()) <= FAR:
             self._link.until = elapsed() + left + ahead
-            next_at = self._tick.next_at if self._tick else math.inf
-            until = min(elapsed() + left, next_at)
-            yield from self._flight.events(min(1.0, until - elapsed()), until)
+            now, next_at = elapsed(), self._tick.next_at if self._tick else math.inf
+            until = next_at if next_at > now else now + RECORDING
+            yield from self._flight.events(min(1.0, left, next_at - now), min(now + left, until))
             yield from self._tick.go_on() if self._tick and not self._is_over else ()
             self._flight.bury()
 

@@ -44,6 +44,12 @@ def jobs(folder: Path, *texts: str) -> Schedule:
     return load(path)
 
 
+def batch(turns: Turns) -> list[Slot]:
+    """What is to be tried now."""
+    turns.gather()
+    return [*iter(turns.next, None)]
+
+
 def seen(database: Database) -> list[tuple[object, ...]]:
     return sorted(database.sql("SELECT scope_node FROM cronledger_jobs WHERE job = '' AND seen_at IS NOT NULL"))
 
@@ -132,14 +138,14 @@ def test_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = [(0.0, Slot(job, DUE)) for job in schedule.jobs]
     turns = Turns(ledger, slots, until=elapsed() + 60)  # type: ignore[arg-type]
     turns.share(NODES)
-    own = [slot.job.name for slot in iter(turns.next, None)]
+    own = [slot.job.name for slot in batch(turns)]
     assert own == [slot.job.name for _, slot in slots if turn_of(slot, NODES) == "web1"]
     left = [slot.job.name for slot in turns.left]
     assert sorted(own + left) == sorted(job.name for job in schedule.jobs)
     assert elapsed() < turns.next_at + 60
     taken.add((left[0], "", DUE))
     turns.hasten()
-    assert [slot.job.name for slot in iter(turns.next, None)] == left[1:]
+    assert [slot.job.name for slot in batch(turns)] == left[1:]
     assert not turns
 
 
@@ -153,9 +159,9 @@ def test_of_late_slots_all_nodes_try_the_last_one_only(tmp_path: Path, monkeypat
         ledger = SimpleNamespace(node=node, scope_node=lambda _: "")
         turns = Turns(ledger, late, until=elapsed() + 60)  # type: ignore[arg-type]
         turns.share(NODES)
-        tried += [*iter(turns.next, None)]
+        tried += batch(turns)
         turns.hasten()
-        tried += [*iter(turns.next, None)]
+        tried += batch(turns)
         assert not turns
     assert tried == [late[-1][1]] * len(NODES)
 
@@ -169,7 +175,7 @@ def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.
     turns = Turns(ledger, [(elapsed() + 60, slot) for slot in slots], until=elapsed() + 60)  # type: ignore[arg-type]
     turns.share(NODES)
     turns.hasten()
-    assert (turns.next(), turns.left) == (None, [])
+    assert (batch(turns), turns.left) == ([], [])
 
 
 def test_turns_of_an_interval_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +185,9 @@ def test_turns_of_an_interval_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     job = jobs(tmp_path, '[[job]]\nname = "a"\nevery = "5s"\ncommand = "true"\n').jobs[0]
     first, second = (Slot(job, DUE + timedelta(seconds=seconds)) for seconds in (0, 5))
     turns = Turns(ledger, [(0.0, first)], until=elapsed() + 60)  # type: ignore[arg-type]
-    assert (turns.next(), turns.leave(first), turns.next()) == (first, True, None)
+    assert (batch(turns), turns.leave(first), batch(turns)) == ([first], True, [])
     turns._waiting.append((0.0, second))
     turns.hasten()
-    assert [turns.next(), turns.next()] == [second, None]
+    assert batch(turns) == [second]
     over = Turns(ledger, [(0.0, first)], until=elapsed())  # type: ignore[arg-type]
-    assert (over.next(), over.leave(first), bool(over)) == (first, False, False)
+    assert (batch(over), over.leave(first), bool(over)) == ([first], False, False)

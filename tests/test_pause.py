@@ -115,7 +115,7 @@ def test_a_pause_replaces_the_one_before_and_says_so(deployed: Deployed) -> None
     answer = done(deployed, "pause", "reports:build", "--until-resumed")
     assert re.search(rf"; in place of: paused reports:build {BY} until \S+( \S+)?: one$", answer)
     after = deployed.database.sql("SELECT paused_at, resumes_at, pause_reason FROM cronledger_jobs")
-    assert after == [(before[0][0], None, None)]
+    assert after == [(before[0][0], None, "one")]
     done(deployed, "pause", "--all", "--for", "30m")
     answer = done(deployed, "resume", "--all")
     assert answer.endswith("; still paused, each by itself: reports:build")

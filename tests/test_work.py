@@ -235,6 +235,8 @@ def test_another_dsn_needs_a_restart(embedded: Place) -> None:
         ((), r"schedule.toml:5: job ok: cron: ", 2),
         (("--grace", "soon"), "--grace soon: .* is not a duration", 2),
         (("--max-runtime", "0s"), "--max-runtime 0s: ", 2),
+        (("--max-runtime", "0"), "--max-runtime 0: would claim nothing at all", 2),
+        (("--grace", ""), '--grace : "" is not a duration', 2),
         (("--node", "web 1"), "is not a name", 2),
         (("--dsn", ""), "--dsn is empty", 2),
     ],

@@ -156,7 +156,7 @@ class Printer:
     def print_plan(self, plan: Iterator[tuple[str, dict[str, object]]]) -> int:
         """Print what a tick would do."""
         for sentence, record in plan:
-            self._print(record if self._json else sentence)
+            self._print(record if self._json else one_line(sentence))
         return 0
 
     def _print(self, said: str | dict[str, object]) -> None:

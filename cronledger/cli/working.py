@@ -45,8 +45,8 @@ def work(options: Mapping[str, str | bool]) -> int:
 
 def _work(options: Mapping[str, str | bool], errors: Lines) -> int:
     supervisor = Supervisor()
-    grace = text_of(options, "grace") or GRACE
-    grace_seconds = duration_of("--grace", "0s" if grace == "0" else grace).total_seconds()
+    grace = text_of(options, "grace")
+    grace_seconds = _seconds("--grace", GRACE if grace is None else grace)
     ends_at = elapsed() + _longest(text_of(options, "max-runtime"))
     deployed = Deployed(find_schedule(text_of(options, "schedule")), text_of(options, "dsn"), errors)
     node = node_name(text_of(options, "node"))
@@ -75,9 +75,13 @@ def _longest(text: str | None) -> float:
     """Seconds after which nothing is claimed any more."""
     if text is None:
         return math.inf
-    if seconds := duration_of("--max-runtime", text).total_seconds():
+    if seconds := _seconds("--max-runtime", text):
         return seconds
-    raise UsageError("--max-runtime 0s: would claim nothing at all; write 1h, or leave it out")
+    raise UsageError(f"--max-runtime {text}: would claim nothing at all; write 1h, or leave it out")
+
+
+def _seconds(option: str, text: str) -> float:
+    return duration_of(option, "0s" if text == "0" else text).total_seconds()
 
 
 def wall() -> tuple[datetime, float]:
