@@ -1,6 +1,8 @@
 """Runs in flight: nothing that the ledger does holds up a window, and what cannot be killed is not settled."""
 
+import math
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,7 +15,7 @@ from cronledger import process
 from cronledger.clock import Clock, elapsed
 from cronledger.command import ending
 from cronledger.errors import LedgerBusy, LedgerUnreachable
-from cronledger.events import Event, Failed, Trouble
+from cronledger.events import Event, Failed, Ran, Trouble
 from cronledger.flight import Flight
 from cronledger.ledger import Ledger
 from cronledger.ledger.run import Run
@@ -138,6 +140,31 @@ def test_what_was_never_recorded_is_not_ended(schedule: Schedule, monkeypatch: p
         f"long: run {run.id} cannot be ended here, since its tick died before it had recorded the pid" in trouble.text
     )
     assert ledger.settled == []
+
+
+def test_a_signal_leaves_time_to_record(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended long before it, and could not be recorded until then, is tried from the signal on."""
+    monkeypatch.setattr("cronledger.flight.STOPPED_FOR", 1.0)
+
+    class Away(Slow):
+        until = math.inf
+
+        def settle(self, run: Run, **how: object) -> bool:
+            if elapsed() < self.until:
+                raise LedgerUnreachable("ledger unreachable (cut off)")
+            return super().settle(run, **how)
+
+    ledger = Away()
+    with Flight(ledger, schedule, expected=1) as flight:
+        run = ledger.draft("j0", due_at=ledger.clock.now(), stale_after=timedelta(hours=1))
+        flight.start(run, schedule.jobs[1], dict(os.environ))
+        begun = elapsed()
+        while elapsed() < begun + 2:
+            assert list(flight.events()) == []
+        flight.stop(signal.SIGTERM)
+        ledger.until = elapsed() + 0.3
+        assert [type(event) for event in events(flight)] == [Ran]
+    assert ledger.settled == ["j0"]
 
 
 def test_what_cannot_be_recorded_is_told_once_and_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import machine
@@ -17,6 +18,7 @@ import servers
 from conftest import Database
 from deployed import AT, Deployed, Run, complained
 from torture.gate import gate_of
+from torture.proxy import Proxy
 from worker import Worker
 
 from cronledger.events import utc
@@ -312,6 +314,20 @@ def test_a_slot_that_a_stall_took_is_named(
             gate.release()
             worker.says("not claimed here: rare")
             place.starts(3)
+
+
+@pytest.mark.parametrize("by", ["tick", "work"])
+@pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+def test_a_ledger_slower_than_the_slots(place: Place, by: str, wait_for: WaitFor, spawn: Spawn) -> None:
+    """The next slot is due before the last one could be claimed: what ended is recorded all the same."""
+    place.write('name = "often"\nevery = "1s"\ncommand = "true"')
+    wait_for(lambda: datetime.now(UTC).second < 20, 60, "time enough within this minute")
+    with Proxy(place.dsn, delay=0.7) as proxy:
+        through = {"CRONLEDGER_DSN": proxy.dsn}
+        process = spawn("tick", env=place.env | through) if by == "tick" else place.work(**through).process
+        wait_for(lambda: len(place.rows("id", "state = 'completed'")) >= 3, 30, "some are recorded")
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("by", ["tick", "work"])
