@@ -53,7 +53,7 @@ install: $(READY) ## install below PREFIX (/usr/local); EXTRAS=[mysql] adds what
 	rm -rf $(LIB)/bin $(LIB)/share
 	$(BIN)/python -m compileall -q -s "$(DESTDIR)" $(LIB)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/doc/cronledger
-	printf '%s\n' "#!$$($(PYTHON) -c 'import sys; print(sys.executable)') -I" 'import sys' '' \
+	printf '%s\n' "#!$$($(PYTHON) -c 'import sys; print("%s/bin/python%d.%d" % (sys.base_exec_prefix, *sys.version_info[:2]))') -I" 'import sys' '' \
 	    'sys.path.insert(0, "$(PREFIX)/lib/cronledger")' '' 'from cronledger.__main__ import main' '' 'sys.exit(main())' \
 	    >$(DESTDIR)$(PREFIX)/bin/cronledger
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/cronledger

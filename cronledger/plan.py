@@ -1,6 +1,6 @@
 """What a tick would do, and why: the same decisions as `tick`, with nothing claimed, reaped or started."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from cronledger import catchup, pauses
@@ -40,12 +40,21 @@ def plan(
             yield _planned(would, run.job, run.due_at, f"{of} on {run.node}, {why}")
     rows = remembered(ledger)
     paused = pauses.active(rows, ledger.clock.now())
-    for slot in [*slots, *(catchup.missed(ledger, schedule, rows) if is_now else [])]:
+    for slot in [*_first(slots, ledger.clock.now()), *(catchup.missed(ledger, schedule, rows) if is_now else [])]:
         would, why = _of_slot(schedule, ledger, environment, slot, held, paused)
         yield _planned(would, slot.job.name, slot.due_at, why)
     if not slots:
         local_minute = minute.astimezone(schedule.zone).isoformat(" ", "minutes")
         yield f"nothing is due at {local_minute}", {"would": "nothing", "due_at": utc(minute)}
+
+
+def _first(slots: Sequence[Slot], now: datetime) -> Iterable[Slot]:
+    """What a tick would try first: of an interval job the last slot that has passed, and none of those to come."""
+    first: dict[str, Slot] = {}
+    for slot in slots:
+        if slot.job.name not in first or slot.due_at <= now:
+            first[slot.job.name] = slot
+    return first.values()
 
 
 def _planned(would: str, job: str, due_at: datetime, why: str) -> Planned:

@@ -158,9 +158,9 @@ def test_by_hand_the_last_slot_of_the_minute_is_made_up(deployed: Deployed) -> N
     assert re.search(r"^due +2026-01-05 10:00:40\+00:00$", deployed.cli("show", "poll").stdout, re.MULTILINE)
 
 
-def test_a_dry_run_tells_each_slot(deployed: Deployed) -> None:
-    """To the second."""
+def test_a_dry_run_tells_the_slot_that_a_tick_would_take(deployed: Deployed) -> None:
+    """To the second: of a minute that is over the last one, of one to come the first."""
     deployed.write('name = "poll"\nevery = "30s"\ncommand = "true"')
-    first, second = deployed.tick("--dry-run", "--at", "2026-01-05T10:00+00:00").stdout.splitlines()
-    assert first == "would run poll: due at 2026-01-05 10:00:00, its slot is free and nothing bars it"
-    assert second.startswith("would stand down poll: run of ")  # of the first, which would still go on then
+    for minute, slot in (("2026-01-05 10:00", "2026-01-05 10:00:30"), ("2199-01-05 10:00", "2199-01-05 10:00:00")):
+        [line] = deployed.tick("--dry-run", "--at", f"{minute}+00:00").stdout.splitlines()
+        assert line == f"would run poll: due at {slot}, its slot is free and nothing bars it"

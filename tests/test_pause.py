@@ -102,7 +102,7 @@ def test_a_pause_is_over_by_itself(deployed: Deployed) -> None:
     said(deployed.tick(), status=0)
     deployed.database.sql(f"UPDATE cronledger_jobs SET resumes_at = {deployed.ago(seconds=1)}")
     said(deployed.tick(), r"ran reports:build in \d\.\ds", r"ran ok in \d\.\ds", status=0)
-    assert done(deployed, "resume", "--all") == "all jobs are not paused: nothing to do"
+    assert done(deployed, "resume", "--all") == "there is no pause of all jobs: nothing to do"
     assert done(deployed, "pause", "--all", "--until-resumed") == (
         "paused all jobs until resumed; `cronledger resume --all` ends it"
     )

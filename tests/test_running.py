@@ -130,6 +130,13 @@ def test_what_cannot_be_meant_is_answered(embedded: Deployed, words: list[str], 
     complained(embedded.cli("run", *words), pattern, status=status)
 
 
+def test_who_runs_it_is_told_how_it_ended(embedded: Deployed) -> None:
+    """Also of a job whose `report` leaves that out of the ticks' lines."""
+    embedded.write('name = "a"\ncommand = "echo hello"\nreport = "problems"')
+    assert re.fullmatch(rf"hello\n{AT} ran a in \d\.\ds\n", embedded.cli("run", "a").stdout)
+    assert '"event": "ran"' in embedded.cli("run", "a", "--json").stdout
+
+
 def test_a_command_that_is_not_here_is_not_claimed(embedded: Deployed) -> None:
     """Named with its path, exit 1, no row."""
     embedded.write('name = "a"\ncommand = ["bin/gone"]')

@@ -119,7 +119,7 @@ def _last(run: Run | None, stood_down: look.LastDown | None, schedule: Schedule)
     Where each node has slots of its own, it is the last run of any node, and named.
     """
     told = _last_run(run, schedule)
-    if stood_down is None or (run is not None and run.due_at > stood_down.due_at):
+    if stood_down is None or (run is not None and run.due_at >= stood_down.due_at):
         return told
     on = f" on {stood_down.scope_node}" if stood_down.scope_node else ""
     return f"stood down from {moment(stood_down.due_at, schedule.zone)}{on}; before that {told}"

@@ -145,7 +145,7 @@ def resume(
 def _resumed(schedule: Schedule, ledger: Ledger, job: str, ended: Remembered | None) -> str:
     what = job or "all jobs"
     if ended is None:
-        return f"{what} {'is' if job else 'are'} not paused: nothing to do"
+        return f"{job} is not paused: nothing to do" if job else "there is no pause of all jobs: nothing to do"
     told = pauses.told(ledger, ended)
     return f"resumed {what}; ended: {told.sentence(schedule.zone)}"
 

@@ -77,7 +77,7 @@ def run(
     ledger = open_for(link, read, node_name(node))
     link.extend(BUDGET)
     check_skew(ledger.clock, start.wall, start.wall_read_at)
-    printer = Printer(read, link.mask, Lines(2, "utf-8"), json=json, quiet=False)
+    printer = Printer(read, link.mask, Lines(2, "utf-8"), json=json, quiet=None)
     live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
     with Flight(ledger, read, expected=1) as flight:
         if why := flight.missing(wanted, environment()):

@@ -126,21 +126,25 @@ class Stopper:
 
 
 class Printer:
-    """Events on stdout, troubles on stderr, as lines or as JSON; the ledger's password masked."""
+    """Events on stdout, troubles on stderr, as lines or as JSON; the ledger's password masked.
 
-    def __init__(self, schedule: Schedule, mask: Mask, errors: Lines, *, json: bool, quiet: bool) -> None:
+    `quiet`: without what ran well; None: with it, whatever the jobs' `report` says.
+    """
+
+    def __init__(self, schedule: Schedule, mask: Mask, errors: Lines, *, json: bool, quiet: bool | None) -> None:
         encoding = sys.stdout.encoding if sys.stdout is not None else "utf-8"
         self._lines = Lines(1, encoding)
         self._errors = errors
         self._mask = mask
         self._json = json
-        self._leave_out = quiet
+        self._leaves_out = quiet
         self.follow(schedule)
 
     def follow(self, schedule: Schedule) -> None:
         """Go by the zone and the jobs of this schedule from now on."""
         self._zone = schedule.zone
-        self._quiet = {job.name for job in schedule.jobs if self._leave_out or job.report == "problems"}
+        jobs = () if self._leaves_out is None else schedule.jobs
+        self._quiet = {job.name for job in jobs if self._leaves_out or job.report == "problems"}
 
     def print_events(self, events: Iterator[Event | Trouble]) -> bool:
         """Print each as it comes; whether one of them was a failure."""
