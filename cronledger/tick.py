@@ -72,7 +72,7 @@ class Tick:
         except CronledgerError as error:
             if not self._runner.is_busy:
                 raise
-            yield Trouble(not_claimed(self._runner.cause(error), self._turns.give_up()))
+            yield Trouble(not_claimed(self._runner.cause(error), self._given_up()))
         while self._runner.is_busy or (self._turns and not self._runner.signal_name):
             yield from self._runner.flight().events(min(1.0, self.next_at - elapsed()))
             yield from self.go_on()
@@ -122,6 +122,10 @@ class Tick:
         if left := self._turns.not_taken(self._turns.left):
             yield Trouble(not_claimed(why, left))
 
+    def _given_up(self) -> list[Slot]:
+        """What will not be tried here; after a signal what is not due yet is nobody's loss."""
+        return self._turns.give_up(elapsed() if self._runner.signal_name else math.inf)
+
     @property
     def is_amid(self) -> bool:
         """Whether something that is due was left to the other nodes and is to be tried again here."""
@@ -155,7 +159,7 @@ class Tick:
         except LedgerBusy as error:
             yield Trouble(f"{error}; not claimed here: {slot.job.name}")
         except CronledgerError as error:
-            yield Trouble(not_claimed(self._runner.cause(error), [slot, *self._turns.give_up()]))
+            yield Trouble(not_claimed(self._runner.cause(error), [slot, *self._given_up()]))
 
     def _take(self, slot: Slot) -> Iterator[Event | Trouble]:
         if (yield from self._is_paused(slot)):

@@ -107,9 +107,10 @@ class Turns:
         """What was left to the other nodes is to be tried now."""
         self._left = [(-math.inf, slot) for _, slot in self._left]
 
-    def give_up(self) -> list[Slot]:
-        """All that is left; nothing of it will be tried."""
-        given_up = [*self._due, *(slot for _, slot in (*self._left, *self._waiting))]
+    def give_up(self, until: float = math.inf) -> list[Slot]:
+        """All that was to be tried until this moment of `elapsed()`; neither that nor what is later will be."""
+        _, waiting = _parted(self._waiting, until)
+        given_up = [*self._due, *(slot for _, slot in self._left), *waiting]
         self._due.clear()
         self._left.clear()
         self._waiting.clear()

@@ -29,7 +29,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bin" / "tool").write_text("#!/bin/sh\necho tool $0\n")
     (tmp_path / "bin" / "tool").chmod(0o755)
     (tmp_path / "bin" / "old").write_text("#! /no/such/python -u\nprint('old')\n")
-    (tmp_path / "bin" / "old").chmod(0o755)
+    (tmp_path / "bin" / "crlf").write_bytes(b"#!/bin/sh\r\ntrue\r\n")
+    (tmp_path / "bin" / "bare").write_text("#! \t\ntrue\n")
+    for name in ("old", "crlf", "bare"):
+        (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "bin" / "text").write_text("text")
     return tmp_path
 
@@ -48,6 +51,8 @@ def folder(tmp_path: Path) -> Path:
         (("text",), "", "/nowhere:{0}/bin", "program {0}/bin/text is not executable"),
         (("bin/sub",), "", PATH, "program {0}/bin/sub is a directory"),
         (("bin/old",), "", PATH, "/no/such/python, the interpreter of program {0}/bin/old, is not there"),
+        (("bin/crlf",), "", PATH, "/bin/sh\r, the interpreter of program {0}/bin/crlf, is not there"),
+        (("bin/bare",), "", PATH, None),
         (("old",), "", "{0}/bin", "/no/such/python, the interpreter of program {0}/bin/old, is not there"),
         (("/bin/nosh", "-c", "true"), "", PATH, "shell /bin/nosh is not there"),
         (("nosh", "-c", "true"), "", PATH, f"shell nosh is not on its PATH {PATH}"),

@@ -175,7 +175,7 @@ def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.
     turns = Turns(ledger, [(elapsed() + 60, slot) for slot in slots], until=elapsed() + 60)  # type: ignore[arg-type]
     turns.share(NODES)
     turns.hasten()
-    assert (batch(turns), turns.left) == ([], [])
+    assert (batch(turns), turns.left, turns.give_up(elapsed())) == ([], [], [])
 
 
 def test_turns_of_an_interval_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

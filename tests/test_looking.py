@@ -226,7 +226,11 @@ def test_show_as_json(ledger: Database, run: Run) -> None:
     [
         (record, {}, 'output    not kept: of a run that completed only keep_output = "always" keeps it'),
         (record, {"output": ""}, "output    none: the command printed nothing"),
-        (failed, {}, 'output    not kept: its tick was gone when it ended, or its job has keep_output = "never"'),
+        (
+            failed,
+            {},
+            'output    not kept: it was reaped, its tick was gone when it ended, or its job has keep_output = "never"',
+        ),
         (running, {}, "output   none yet: it is kept when the run ends, as the job's keep_output says"),
     ],
 )

@@ -41,6 +41,6 @@ def _interpreter(path: str) -> str | None:
     """What the first line of a script names to execute it (execve(2)); None for a program that is no script."""
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         mark, _, line = (file.read(256) or b"").partition(b"\n")[0].partition(b"#!")
-        if not mark and line.split():
-            return os.fsdecode(line.split()[0])
+        if not mark and (words := line.replace(b"\t", b" ").split(b"\0")[0].split(b" ")):
+            return os.fsdecode(next(filter(None, words), b"")) or None
     return None
