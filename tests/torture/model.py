@@ -68,7 +68,7 @@ def empty(without: str = "") -> bytes:
 def made_up() -> Iterator[None]:
     """Commands, /proc and time are the world's; nothing waits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("clock", "endings", "flight", "leases", "ledger", "tick", "turns"):
+        for module in ("clock", "flight", "leases", "ledger", "tick", "turns"):
             patch.setattr(f"cronledger.{module}.elapsed", lambda: here.actor.world.time)
         patch.setattr("cronledger.flight.Commands", Commands)
         patch.setattr("cronledger.flight.missing", lambda *_: None)
