@@ -42,6 +42,8 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
         return None
     # From the row, not from the owner: that may be an adopter, younger than the command.
     since = process.ticks(ledger.clock.reached(run.started_at) - CLOCK_MARGIN)
+    if run.pid is None:
+        process.let_start(ledger.clock.reached(run.updated_at))
     if process.lives(run.pid, run.pid_start, run.id, since):
         return Orphan(since)
     return Dead("given up by its tick" if is_lost else "its tick is gone")

@@ -5,10 +5,15 @@ Start times are field 22 of /proc/PID/stat: clock ticks since boot. A pid and it
 """
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cronledger.clock import elapsed
+
 PROC = "/proc"
+STARTING = 1.0
+"""Seconds within which what was forked has become its command."""
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of the kernel's sched.h, in field 9
 
 
@@ -92,6 +97,14 @@ def lives(
         since = start
     # What forks and ends between the listing and the reading escapes one look.
     return any(_seen(pid, start, run_id, since, proc, in_doubt) for _ in range(2))
+
+
+def let_start(moment: float) -> None:
+    """Wait until what was forked at this moment of `clock.elapsed()` has become its command: a second at most.
+
+    Until execve(2) it shows the environment of the tick that forked it, and nothing tells of which run it is.
+    """
+    time.sleep(min(STARTING, max(0.0, moment + STARTING - elapsed())))
 
 
 def signal_group(pid: int | None, start: int | None, run_id: str, signum: int, proc: str = PROC) -> bool:
@@ -178,9 +191,19 @@ def _is_group_of(pid: int, start: int | None, run_id: str, proc: str) -> bool:
 def _carries(pid: int, run_id: str, proc: str, *, unreadable: bool) -> bool:
     """Whether the environment of `pid` names the run; `unreadable` when it may not be read."""
     try:
-        with open(f"{proc}/{pid}/environ", "rb") as file:
-            return f"CRONLEDGER_RUN_ID={run_id}".encode() in file.read().split(b"\0")
+        environment = _read(pid, "environ", proc)
+        if not environment:
+            # Amid execve(2) a process has no command line either: whose it is cannot be told.
+            if not _read(pid, "cmdline", proc):
+                return unreadable
+            environment = _read(pid, "environ", proc)
+        return f"CRONLEDGER_RUN_ID={run_id}".encode() in environment.split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return False
     except OSError:
         return unreadable
+
+
+def _read(pid: int, name: str, proc: str) -> bytes:
+    with open(f"{proc}/{pid}/{name}", "rb") as file:
+        return file.read()

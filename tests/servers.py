@@ -94,8 +94,13 @@ class MySQL(Server):
 
         with pymysql.connect(**self.arguments(dsn)) as connection:
             cursor = connection.cursor()
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+            while True:
+                try:
+                    cursor.execute(statement)
+                    return list(cursor.fetchall())
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] != pymysql.constants.ER.LOCK_DEADLOCK:
+                        raise  # else as the server asks: again
 
     def arguments(self, dsn: str) -> dict[str, Any]:
         """What PyMySQL takes in place of a DSN."""

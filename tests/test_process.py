@@ -251,6 +251,16 @@ def test_a_group_is_signalled_when_its_leader_is_the_recorded_one(shell):
     assert child.wait() == -signal.SIGTERM
 
 
+def test_one_that_becomes_another_program_is_seen(shell, tmp_path):
+    """Amid execve(2) it shows no environment: that is no proof that it is not of the run."""
+    loop = tmp_path / "loop"
+    loop.write_text(f"exec /bin/sh {loop}\n")
+    since = process.start_time(os.getpid())
+    shell(f"exec /bin/sh {loop}")
+    wait_for(lambda: process.lives(None, None, RUN, since))
+    assert all(process.lives(None, None, RUN, since) for _ in range(300))
+
+
 def test_a_group_without_leader_is_signalled_when_a_member_carries_the_run(shell):
     """When the leader is gone the environment of a member proves it."""
     child = shell("sleep 1000 & echo $!")

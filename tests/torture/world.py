@@ -393,5 +393,7 @@ def _lives(pid: int | None, start: int | None, run_id: str, since: int) -> bool:
     return world.living(run_id) is not None if pid is None else pid in world.commands and world.commands[pid].alive
 
 
-PROCESS = SimpleNamespace(Owner=Owner, own=lambda: Owner.parse(here.actor.owner), ticks=int, lives=_lives)
+PROCESS = SimpleNamespace(
+    Owner=Owner, own=lambda: Owner.parse(here.actor.owner), ticks=int, lives=_lives, let_start=lambda _: None
+)
 """In place of cronledger.process, as cronledger.fate asks it."""
