@@ -68,11 +68,14 @@ class Turns:
         now = elapsed()
         self._waiting, waited = _parted(self._waiting, now)
         last = {slot.job.name: slot for slot in sorted(waited, key=_due_at)}
-        theirs = [slot for slot in last.values() if turn_of(slot, self._nodes) not in (None, self._ledger.node)]
         self._left = [entry for entry in self._left if entry[1].job.name not in last]
         self._left, left = _parted(self._left, now)
-        self._left += [(now + HEAD_START, slot) for slot in theirs]
-        mine = [slot for slot in last.values() if slot not in theirs]
+        mine = []
+        for slot in last.values():
+            if turn_of(slot, self._nodes) in (None, self._ledger.node):
+                mine.append(slot)
+            else:
+                self._left.append((now + HEAD_START, slot))
         self._due.extend(sorted([*self.not_taken(left), *mine], key=_due_at))
 
     def next(self) -> Slot | None:
