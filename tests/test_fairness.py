@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import KINDS, Database
@@ -42,6 +43,12 @@ def jobs(folder: Path, *texts: str) -> Schedule:
     path = folder / "jobs.toml"
     path.write_text(HEAD + "".join(texts))
     return load(path)
+
+
+def turns_of(slots: list[tuple[float, Slot]], node: str = "web1", lasts: float = 60.0) -> Turns:
+    """Those of a node whose ledger is asked for nothing; their minute lasts so many seconds more."""
+    ledger: Any = SimpleNamespace(node=node, scope_node=lambda _: "")
+    return Turns(ledger, slots, until=elapsed() + lasts)
 
 
 def batch(turns: Turns) -> list[Slot]:
@@ -133,10 +140,9 @@ def test_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is another's turn is tried later, unless it is taken then; the rest at once; of late intervals the last."""
     taken: set[tuple[str, str, datetime]] = set()
     monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: taken)
-    ledger = SimpleNamespace(node="web1", scope_node=lambda _: "")
     schedule = jobs(tmp_path, *(JOB.format(f"job{number}") for number in range(30)))
     slots = [(0.0, Slot(job, DUE)) for job in schedule.jobs]
-    turns = Turns(ledger, slots, until=elapsed() + 60)  # type: ignore[arg-type]
+    turns = turns_of(slots)
     turns.share(NODES)
     own = [slot.job.name for slot in batch(turns)]
     assert own == [slot.job.name for _, slot in slots if turn_of(slot, NODES) == "web1"]
@@ -156,8 +162,7 @@ def test_of_late_slots_all_nodes_try_the_last_one_only(tmp_path: Path, monkeypat
     late = [(0.0, Slot(job, DUE + timedelta(seconds=seconds))) for seconds in range(0, 40, 5)]
     tried = []
     for node in NODES:
-        ledger = SimpleNamespace(node=node, scope_node=lambda _: "")
-        turns = Turns(ledger, late, until=elapsed() + 60)  # type: ignore[arg-type]
+        turns = turns_of(late, node)
         turns.share(NODES)
         tried += batch(turns)
         turns.hasten()
@@ -169,10 +174,9 @@ def test_of_late_slots_all_nodes_try_the_last_one_only(tmp_path: Path, monkeypat
 def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What hastens the tries of a crowded node does not bring forward what is another node's turn later on."""
     monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())
-    ledger = SimpleNamespace(node="web1", scope_node=lambda _: "")
     job = jobs(tmp_path, '[[job]]\nname = "a"\nevery = "5s"\ncommand = "true"\n').jobs[0]
     slots = [Slot(job, DUE + timedelta(seconds=seconds)) for seconds in range(5, 60, 5)]
-    turns = Turns(ledger, [(elapsed() + 60, slot) for slot in slots], until=elapsed() + 60)  # type: ignore[arg-type]
+    turns = turns_of([(elapsed() + 60, slot) for slot in slots])
     turns.share(NODES)
     turns.hasten()
     assert (batch(turns), turns.left, turns.give_up(elapsed())) == ([], [], [])
@@ -181,13 +185,12 @@ def test_only_what_is_due_is_left_to_others(tmp_path: Path, monkeypatch: pytest.
 def test_turns_of_an_interval_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that found no place gives way to the job's next slot, and is given up when its minute is over."""
     monkeypatch.setattr("cronledger.turns.slots_taken", lambda _: set())
-    ledger = SimpleNamespace(node="web1", scope_node=lambda _: "")
     job = jobs(tmp_path, '[[job]]\nname = "a"\nevery = "5s"\ncommand = "true"\n').jobs[0]
     first, second = (Slot(job, DUE + timedelta(seconds=seconds)) for seconds in (0, 5))
-    turns = Turns(ledger, [(0.0, first)], until=elapsed() + 60)  # type: ignore[arg-type]
+    turns = turns_of([(0.0, first)])
     assert (batch(turns), turns.leave(first), batch(turns)) == ([first], True, [])
     turns._waiting.append((0.0, second))
     turns.hasten()
     assert batch(turns) == [second]
-    over = Turns(ledger, [(0.0, first)], until=elapsed())  # type: ignore[arg-type]
+    over = turns_of([(0.0, first)], lasts=0.0)
     assert (batch(over), over.leave(first), bool(over)) == ([first], False, False)

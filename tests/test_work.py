@@ -17,7 +17,7 @@ import pytest
 import servers
 from conftest import Database
 from deployed import AT, Deployed, Run, complained
-from torture.gate import gate_of
+from torture.gate import Gate, gate_of
 from torture.proxy import Proxy
 from worker import Worker
 
@@ -75,6 +75,19 @@ def place(database: Database, run: Run, tmp_path: Path, env: dict[str, str]) -> 
     with closing(Place(tmp_path, database, run, env)) as place:
         place.installed()
         yield place
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def gated(
+    request: pytest.FixtureRequest, run: Run, tmp_path: Path, env: dict[str, str]
+) -> Iterator[tuple[Place, Gate]]:
+    """On each kind of server, behind a gate that lets it go away."""
+    server: servers.Server = request.getfixturevalue(request.param)
+    with gate_of(server) as gate:
+        database = Database(request.param, gate.dsn(server.fresh_database()), server)
+        with closing(Place(tmp_path, database, run, env)) as place:
+            place.installed()
+            yield place, gate
 
 
 @pytest.fixture
@@ -265,55 +278,41 @@ def test_a_ledger_that_is_not_there_yet(database: Database, run: Run, tmp_path: 
         assert len(worker.err) == 2, worker.err
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_a_ledger_that_goes_away(
-    request: pytest.FixtureRequest, kind: str, run: Run, tmp_path: Path, env: dict[str, str], wait_for: WaitFor
-) -> None:
+def test_a_ledger_that_goes_away(gated: tuple[Place, Gate], tmp_path: Path, wait_for: WaitFor) -> None:
     """At the start, amid slots and runs, and while one ends: what was due within its patience runs, all is recorded."""
-    server: servers.Server = request.getfixturevalue(kind)
-    with gate_of(server) as gate:
-        database = Database(kind, gate.dsn(server.fresh_database()), server)
-        with closing(Place(tmp_path, database, run, env)) as place:
-            place.installed()
-            place.write(f'name = "long"\ncommand = "{UNTIL_GO}"')
-            gate.shut()
-            worker = place.work()
-            worker.next_minute(before=-1)
-            gate.open()
-            wait_for(lambda: place.rows("id", "pid IS NOT NULL"), what="it runs")
-            gate.shut()
-            (tmp_path / "go").touch()
-            worker.next_minute(before=1)
-            gate.open()
-            place.completes(2)
-            worker.send(signal.SIGTERM)
-            assert worker.ends() == (0, [])
-            assert set(Counter(place.slots()).values()) == {1}
+    place, gate = gated
+    place.write(f'name = "long"\ncommand = "{UNTIL_GO}"')
+    gate.shut()
+    worker = place.work()
+    worker.next_minute(before=-1)
+    gate.open()
+    wait_for(lambda: place.rows("id", "pid IS NOT NULL"), what="it runs")
+    gate.shut()
+    (tmp_path / "go").touch()
+    worker.next_minute(before=1)
+    gate.open()
+    place.completes(2)
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == (0, [])
+    assert set(Counter(place.slots()).values()) == {1}
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_a_slot_that_a_stall_took_is_named(
-    request: pytest.FixtureRequest, kind: str, run: Run, tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_a_slot_that_a_stall_took_is_named(gated: tuple[Place, Gate]) -> None:
     """The ledger says nothing in the last seconds of a minute: what was due in them is not lost in silence."""
-    server: servers.Server = request.getfixturevalue(kind)
-    with gate_of(server) as gate:
-        database = Database(kind, gate.dsn(server.fresh_database()), server)
-        with closing(Place(tmp_path, database, run, env)) as place:
-            place.installed()
-            place.write(f'name = "ok"\ncommand = "{TRACE}"', 'name = "rare"\nevery = "59s"\ncommand = "true"')
-            worker = place.work()
-            place.starts(1)
-            seconds = itertools.count(int(worker.now.timestamp()))
-            at_59 = next(second for second in seconds if second % 59 == 0 and second % 60 == 59)
-            worker.set_clock(at_59 - 9 - worker.now.timestamp())
-            place.starts(2)
-            worker.pass_time(until=at_59 - 2)
-            gate.hold()
-            worker.pass_time(until=at_59 + 2)
-            gate.release()
-            worker.says("not claimed here: rare")
-            place.starts(3)
+    place, gate = gated
+    place.write(f'name = "ok"\ncommand = "{TRACE}"', 'name = "rare"\nevery = "59s"\ncommand = "true"')
+    worker = place.work()
+    place.starts(1)
+    seconds = itertools.count(int(worker.now.timestamp()))
+    at_59 = next(second for second in seconds if second % 59 == 0 and second % 60 == 59)
+    worker.set_clock(at_59 - 9 - worker.now.timestamp())
+    place.starts(2)
+    worker.pass_time(until=at_59 - 2)
+    gate.hold()
+    worker.pass_time(until=at_59 + 2)
+    gate.release()
+    worker.says("not claimed here: rare")
+    place.starts(3)
 
 
 @pytest.mark.parametrize("by", ["tick", "work"])
