@@ -209,10 +209,10 @@ def _job_values(source: Source, where: Where, table: dict[str, Any], inherited: 
 
 
 def _check_required(source: Source, where: Where, table: dict[str, Any]) -> None:
-    there = table.keys() | {meant[-1] for meant in source.meant if meant[:-1] == where}
-    for key, example in _REQUIRED.items():
-        if key not in there and not (key == "cron" and "every" in there):
-            source.mistake((*where, key), "is missing", f"write {key} = {example}")
+    for key in [key for key in _REQUIRED if key not in table]:
+        either = ("cron", "every") if key == "cron" else (key,)
+        if not any(one in table or (*where, one) in source.meant for one in either):
+            source.mistake((*where, key), "is missing", f"write {key} = {_REQUIRED[key]}")
     if "cron" in table and "every" in table:
         source.mistake((*where, "every"), "excludes cron", "leave one of the two out")
 

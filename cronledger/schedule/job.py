@@ -10,7 +10,7 @@ from cronledger.every import Every
 Command = str | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen: that takes twice as long, and a schedule may hold ten thousand
 class Job:
     """One [[job]], with what it inherits from [defaults]. `line` is that of its header, `cwd` is absolute.
 
@@ -27,7 +27,7 @@ class Job:
     enabled: bool
     zone: tzinfo
     cwd: str
-    env: Mapping[str, str] = field(repr=False, hash=False)
+    env: Mapping[str, str] = field(repr=False)
     shell: str
     lock: str | None
     overlap: bool
