@@ -181,13 +181,17 @@ def account(stage: Stage, tally: Tally, *, slots: int = 1) -> None:
     over = {str(run) for run, state, reason in rows if state == "completed" or (state == "failed" and reason)}
     printed = "".join(f"{one.out}{one.err}" for one in ended)
     twice = stage.folder / "twice"
+    doubles = started.total() - len(started) + (len(twice.read_text().splitlines()) if twice.exists() else 0)
+    lost = sum(run not in over and run not in printed for run in runs)
+    running = sum(state == "running" for _, state, _ in rows)
+    if doubles or lost or running:
+        print(f"doubles {doubles}, lost {lost}, running {running}: {stage.said()}")
     tally.inflicted += 1
     tally.expected += slots
-    tally.seen += sum(started.values())
-    tally.doubles += sum(count - 1 for count in started.values())
-    tally.doubles += len(twice.read_text().splitlines()) if twice.exists() else 0
-    tally.lost += sum(run not in over and run not in printed for run in runs)
-    tally.running += sum(state == "running" for _, state, _ in rows)
+    tally.seen += started.total()
+    tally.doubles += doubles
+    tally.lost += lost
+    tally.running += running
     endings = [event["run_id"] for one in ended for event in one.events if event["event"] != "stood_down"]
     assert len(endings) == len(set(endings)), stage.said()
     complaints = re.findall(r"Traceback|internal error|p@ss|p%40ss", printed)

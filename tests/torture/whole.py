@@ -326,6 +326,7 @@ def histories(stages: Stages, tally: Tally, seeds: Iterable[int], steps: int, wi
 
 def _history(stages: Stages, steps: int, seed: int) -> tuple[Stage, int]:
     history = History(stages.stage(), seed)
+    print(f"seed {seed} on {history.stage.folder}")
     try:
         history.happen(steps)
         history.end()
