@@ -9,39 +9,50 @@ LIMIT = 64 * 1024
 BARE_FROM = 8
 _USER = 512
 _CONTINUATION = bytes(range(0x80, 0xC0))
-_MARK = len("[999,999,999,999,999 bytes cut]\n")
+_NEVER = rb"(?!)"
 
 
 class Mask:
-    """Writes `***` for the ledger's password, in any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank.
+    """Writes `***` for each password of the ledger that it learnt, in any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank.
 
     From 8 characters on wherever it stands; a shorter one, which may be a word like any other, only in a URL: as
     `scheme://user:PASSWORD@` (the user may be missing, and has at most 512 bytes) and as `scheme://…?password=PASSWORD`.
-    Without a password everything is left as it is. `margin` is the length in bytes of the longest match.
+    Without one everything is left as it is. `margin` is the length in bytes of the longest match.
     """
 
     def __init__(self, password: str | None) -> None:
+        self._anywhere: list[bytes] = []
+        self._in_urls: list[bytes] = []
+        self.margin = 0
         self.learn(password)
 
     def learn(self, password: str | None) -> None:
-        """Mask this one from now on, for all who hold this mask."""
+        """Mask this one too from now on, for all who hold this mask."""
+        secret = (password or "").encode("utf-8", "surrogatepass")
+        known = self._anywhere if len(password or "") >= BARE_FROM else self._in_urls
+        if not secret or secret in known:
+            return
+        known.append(secret)
+        known.sort(key=len, reverse=True)  # one that begins with another is masked whole
         for pattern in ("_match", "_begun"):
             self.__dict__.pop(pattern, None)
-        self._secret = (password or "").encode("utf-8", "surrogatepass")
-        self._anywhere = len(password or "") >= BARE_FROM
-        self.margin = 3 * len(self._secret) + (0 if self._anywhere else _USER + len("://&password=@"))
-        if not self._secret:
-            self.margin = 0
+        self.margin = max(
+            self.margin, 3 * len(secret) + (0 if known is self._anywhere else _USER + len("://&password=@"))
+        )
+
+    @property
+    def _knows_any(self) -> bool:
+        return bool(self._anywhere or self._in_urls)
 
     def text(self, text: str) -> str:
         """`text` with every match masked."""
-        if not self._secret:
+        if not self._knows_any:
             return text
         return self.bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def settled(self, data: bytes) -> int:
         """How many bytes of `data`, from its start, nothing that follows can make part of a match."""
-        if not self._secret:
+        if not self._knows_any:
             return len(data)
         matches = self._match.finditer(data, max(0, len(data) - 2 * self.margin))
         last = max((match.end() for match in matches), default=0)
@@ -50,26 +61,37 @@ class Mask:
 
     @cached_property
     def _match(self) -> re.Pattern[bytes]:
-        secret = b"".join(b"(?:%b)" % b"|".join(_spellings(byte)) for byte in self._secret)
-        if self._anywhere:
-            return re.compile(b"()" + secret)
-        return re.compile(rb"(://\S{0,%d}?(?::(?=%b@)|[?&]password=))%b" % (_USER, secret, secret))
+        anywhere, in_urls = (b"|".join(map(_spelled, secrets)) or _NEVER for secrets in (self._anywhere, self._in_urls))
+        in_url = rb"(://\S{0,%d}?(?::(?=(?:%b)@)|[?&]password=))(?:%b)" % (_USER, in_urls, in_urls)
+        return re.compile(rb"(?:%b)|%b" % (anywhere, in_url))
 
     @cached_property
     def _begun(self) -> re.Pattern[bytes]:
         """A beginning of a match up to the end of the data, the empty one included."""
-        secret = b"".join(rb"(?:%b|%%[0-9a-fA-F]?\Z|\Z)" % b"|".join(_spellings(byte)) for byte in self._secret)
-        before = b"" if self._anywhere else rb"(?::|\Z)(?:/|\Z)(?:/|\Z)\S{0,%d}?" % (_USER + len("&password="))
-        return re.compile(before + secret + rb"\Z")
+        anywhere, in_urls = (b"|".join(map(_begins, secrets)) or _NEVER for secrets in (self._anywhere, self._in_urls))
+        before = rb"(?::|\Z)(?:/|\Z)(?:/|\Z)\S{0,%d}?" % (_USER + len("&password="))
+        return re.compile(rb"(?:(?:%b)|%b(?:%b))\Z" % (anywhere, before, in_urls))
 
     def bytes(self, data: bytes) -> bytes:
         """`data` with every match masked."""
-        return self._match.sub(rb"\1***", data) if self._secret and data else data
+        if not (self._knows_any and data):
+            return data
+        return self._match.sub(lambda match: (match[1] or b"") + b"***", data)
 
 
 def without_credentials(text: str) -> str:
     """`text` with the user and password of every URL in it masked, whosever they are: a DSN in the wrong place."""
     return re.sub(r"://[^\s/@]*:[^\s@]*@|://[^\s/@:]*:[^\s@]*$", "://***@", text)
+
+
+def _spelled(secret: bytes) -> bytes:
+    """The pattern of a password."""
+    return b"".join(b"(?:%b)" % b"|".join(_spellings(byte)) for byte in secret)
+
+
+def _begins(secret: bytes) -> bytes:
+    """The pattern of what a password begins with, at the end of the data."""
+    return b"".join(rb"(?:%b|%%[0-9a-fA-F]?\Z|\Z)" % b"|".join(_spellings(byte)) for byte in secret)
 
 
 def _spellings(byte: int) -> list[bytes]:
@@ -123,16 +145,19 @@ class Tail:
             self._dropped += excess
 
     def text(self) -> str:
-        """At most 64 KiB of UTF-8; where something was cut, the first line says how much, as `[1,234,567 bytes cut]`.
+        """The last 64 KiB, made harmless; where something was cut, the first line says how much: `[1,234 bytes cut]`.
 
         Masked before the cut, so that no half of a password is left.
         """
         shown, cut = self._masked()
-        text = harmless(_as_left_on_screen(shown.decode("utf-8", "replace"))).encode()
-        if not cut and len(text) <= LIMIT:
-            return text.decode()
-        kept = text[-(LIMIT - _MARK) :]
-        return f"[{cut + len(text) - len(kept):,} bytes cut]\n{kept.decode('utf-8', 'ignore')}"
+        kept = shown[-LIMIT:]
+        if cut or len(kept) < len(shown):
+            kept = (
+                kept[:3].lstrip(_CONTINUATION) + kept[3:]
+            )  # of a character that was parted; UTF-8 has 4 bytes at most
+        cut += len(shown) - len(kept)
+        text = harmless(_as_left_on_screen(kept.decode("utf-8", "replace")))
+        return f"[{cut:,} bytes cut]\n{text}" if cut else text
 
     def _masked(self) -> tuple[bytes, int]:
         """What to show, and how many bytes before it are not: the margin holds what the cut left of a password."""
@@ -141,7 +166,7 @@ class Tail:
         if not self._dropped:
             return shown, 0
         skipped = len(self._mask.bytes(kept[: self._mask.margin]))
-        return shown[skipped:].lstrip(_CONTINUATION), self._dropped + self._mask.margin
+        return shown[skipped:], self._dropped + self._mask.margin
 
 
 def _as_left_on_screen(text: str) -> str:

@@ -115,25 +115,43 @@ def test_the_tail_is_harmless(printed, kept):
 @pytest.mark.parametrize("size", [LIMIT + 1, 2 * LIMIT, 5_000_000])
 def test_a_cut_says_how_much_it_cut(size):
     """The first line counts what is not there."""
-    mark, _, kept = tail_of(*[b"x" * 1000] * (size // 1000), b"x" * (size % 1000)).partition("\n")
-    assert mark == f"[{size - len(kept):,} bytes cut]"
-    assert LIMIT - 100 < len(kept) < LIMIT
+    text = tail_of(*[b"x" * 1000] * (size // 1000), b"x" * (size % 1000))
+    assert text == f"[{size - LIMIT:,} bytes cut]\n{'x' * LIMIT}"
 
 
 @pytest.mark.parametrize("unit", ["é", "€", "😀", "x€"])
 @pytest.mark.parametrize("password", [None, LONG])
 @pytest.mark.parametrize("lead", [b"", b"1", b"12", b"123"])
 def test_the_cut_is_between_characters(unit, password, lead):
-    """No half character is left at the cut, and the whole has at most 64 KiB of UTF-8."""
-    text = tail_of(lead, unit.encode() * 100_000, password=password)
-    assert "\ufffd" not in text
-    assert LIMIT - 100 < len(text.encode()) <= LIMIT
+    """No half character is left at the cut, and the parts of one that are left out are counted."""
+    printed = lead + unit.encode() * 100_000
+    mark, _, kept = tail_of(printed, password=password).partition("\n")
+    assert "\ufffd" not in kept
+    assert LIMIT - 4 < len(kept.encode()) <= LIMIT
+    assert mark == f"[{len(printed) - len(kept.encode()):,} bytes cut]"
 
 
-@pytest.mark.parametrize("printed", [b"\xff", b"\0", b"\x1b"])
-def test_what_grows_when_made_harmless_still_fits(printed):
-    """64 KiB is the limit of what is kept, not of what was printed."""
-    assert len(tail_of(printed * LIMIT).encode()) <= LIMIT
+@pytest.mark.parametrize(
+    ("printed", "shown"), [(b"\xff", "\ufffd"), (b"\x80", "\ufffd"), (b"\0", "\\x00"), (b"\x1b", "\\x1b")]
+)
+def test_the_limit_is_that_of_what_was_printed(printed, shown):
+    """64 KiB of any bytes are kept whole, however much longer they become when they are made harmless."""
+    assert tail_of(printed * LIMIT) == shown * LIMIT
+    cut = tail_of(b"x" * 1000 + printed * LIMIT)
+    assert cut.removeprefix("[1,000 bytes cut]\n").removeprefix("[1,003 bytes cut]\n").strip(shown) == ""
+
+
+def test_each_password_that_was_learnt_is_masked():
+    """A ledger's password may change while a process goes on: the old one stays a secret, and the new one is one."""
+    mask = Mask(LONG)
+    for password in (SHORT, LONG, f"{LONG} and more", None):
+        mask.learn(password)
+    text = f"{LONG} and more {quote(LONG)} x://u:{quote(SHORT)}@h {SHORT}"
+    assert mask.text(text) == f"*** *** x://u:***@h {SHORT}"
+    stream = Stream(mask)
+    assert stream.feed(LONG[:4].encode()) + stream.idle() == b""
+    assert stream.feed(f"{LONG[4:]} x://u:{SHORT[:2]}".encode()) + stream.idle() == b"*** x"
+    assert stream.feed(f"{SHORT[2:]}@h\n".encode()) == b"://u:***@h\n"
 
 
 @pytest.mark.parametrize("secret", [LONG, "abcabcab"])

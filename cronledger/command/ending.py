@@ -24,7 +24,7 @@ class Outcome:
     """How a run ended.
 
     `reason` is None for exit status 0, else a part of a sentence; `exit_code` is None where the command did not exit by
-    itself; `output` is the tail of what it printed, harmless and masked, at most 64 KiB of UTF-8. `survives`: it did
+    itself; `output` is the tail of what it printed, harmless and masked. `survives`: it did
     not end: its process group lives on, although it was killed. `was_ended`: it was told to end.
     """
 
