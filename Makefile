@@ -39,7 +39,7 @@ lint: $(READY) ## check style, types, the direction of imports and the manual pa
 	$(BIN)/mypy
 	$(BIN)/pytest --quiet tests/test_layout.py
 	@command -v mandoc >/dev/null || { echo "mandoc is missing: apt-get install mandoc" >&2; exit 1; }
-	mandoc -T lint -W warning $(MAN)
+	mandoc -T lint $(MAN)
 
 bench: $(READY) ## measure what a tick costs, against its limits (ARGS="idle burst")
 	$(BIN)/python tests/bench.py $(ARGS)

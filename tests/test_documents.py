@@ -185,9 +185,8 @@ def _said() -> list[set[str]]:
 
 @pytest.mark.parametrize("page", ["cronledger.1", "cronledger-schedule.5"])
 def test_manual_pages_are_clean(page: str) -> None:
-    """mandoc (package mandoc) has nothing to warn of."""
-    lint = ["mandoc", "-T", "lint", "-W", "warning", f"man/{page}"]
-    done = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True)
+    """mandoc (package mandoc) has nothing to say of it, be it a matter of style."""
+    done = subprocess.run(["mandoc", "-T", "lint", f"man/{page}"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
