@@ -77,6 +77,22 @@ def test_a_run_that_bars_it_is_named_and_can_be_waited_for(
     assert sorted(deployed.rows("cause, state")) == [("manual", "completed"), ("schedule", "completed")]
 
 
+def test_a_terminal_that_stops_does_not_stop_the_run(
+    embedded: Deployed, cron_environment: dict[str, str], wait_for: WaitFor, tmp_path: Path
+) -> None:
+    """Nobody reads any more, as when a connection is stuck: the command's output is lost, and its end recorded."""
+    embedded.write('name = "a"\ncommand = "yes | head -c 300000; echo done >done"')
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "cronledger", "run", "a"]
+    env = cron_environment | embedded.env
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+        wait_for(lambda: embedded.rows("id", "state = 'completed'"), timeout=60)
+        assert running.wait(60) == 0
+    os.close(theirs)
+    assert os.read(ours, 10) == b"y\r\ny\r\ny\r\ny"
+    os.close(ours)
+
+
 def test_an_interrupted_run_is_ended_and_settled(deployed: Deployed, spawn: Spawn, wait_for: WaitFor) -> None:
     """Ctrl-C reaches the command's group, and the ledger knows how it ended."""
     deployed.write('name = "a"\ncommand = "echo up; sleep 300"')

@@ -1,5 +1,6 @@
 """The text of a schedule, and the mistakes found in it, each at its line."""
 
+import os
 import tomllib
 from functools import cached_property
 from typing import Any, NoReturn
@@ -29,7 +30,10 @@ class Source:
 
     def _bytes(self) -> bytes:
         try:
-            with open(self.path, "rb") as file:
+            # Not blocking, since nobody may ever write to a FIFO; what is written to a pipe is waited for.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.set_blocking(descriptor, True)
+            with open(descriptor, "rb") as file:
                 return file.read().removeprefix(_BOM)
         except OSError as error:
             self._refuse(0, f"cannot be read: {error.strerror}", "name another by --schedule or CRONLEDGER_SCHEDULE")
