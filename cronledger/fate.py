@@ -1,8 +1,11 @@
 """What has become of a run that the ledger has as running: dead, and reaped, or orphaned, or nobody's business here."""
 
+import signal
+import time
 from dataclasses import dataclass
 
 from cronledger import process
+from cronledger.clock import elapsed
 from cronledger.events import Reaped
 from cronledger.ledger import Ledger, Run
 from cronledger.notices import owes
@@ -10,6 +13,8 @@ from cronledger.schedule import Schedule
 
 CLOCK_MARGIN = 120.0
 """Seconds by which a database's clock may have been set, or be another one since a fail-over, while a run is going."""
+DYING = 1.0
+"""Seconds that a killed command is given to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,17 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
     if process.lives(run.pid, run.pid_start, run.id, since):
         return Orphan(since)
     return Dead("given up by its tick" if is_lost else "its tick is gone")
+
+
+def put_down(run: Run) -> None:
+    """Kill what lives on this node of a run to be reaped, and let it die: its tick, stopped maybe, did not end it."""
+    theirs, own = process.Owner.parse(run.owner), process.own()
+    if theirs is None or own is None or not own.same_machine(theirs):
+        return
+    if process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL):
+        over = elapsed() + DYING
+        while run.pid in (process.living_groups() or ()) and elapsed() < over:
+            time.sleep(0.01)
 
 
 def reap(ledger: Ledger, schedule: Schedule, run: Run, why: str) -> Reaped | None:

@@ -8,7 +8,7 @@ from torture.conftest import Tally
 from torture.orphans import KINDS, orphaned
 from torture.stages import Stages
 
-QUICK = [*[*KINDS][1:3], "seen from another namespace, boot, without /proc", "pids given again"]
+QUICK = [*[*KINDS][1:3], "seen from another namespace, boot, without /proc", "pids given again", "its tick stopped"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -176,6 +176,18 @@ def _reaped(stage: Stage, why: str) -> None:
     assert stage.tick().events == [], stage.said()
 
 
+def stopped(stage: Stage) -> None:
+    """Its tick is stopped until its window is over: the next one on its node ends its command, and then reaps it."""
+    stage.write(FOR_EVER)
+    tick = stage.start()
+    stage.wait_for_pid()
+    tick.send(signal.SIGSTOP)
+    stage.change(f"expires_at = {stage.instant(-1)}")
+    _reaped(stage, "window of ")
+    assert stage.living() == [tick.pid], stage.said()
+    tick.send(signal.SIGKILL)  # else it would tell of the same run, which ended after it was reaped
+
+
 KINDS = {
     "ended at its window": ended_at_its_window,
     "adopters killed in turn": adopters_die,
@@ -184,6 +196,7 @@ KINDS = {
     "seen from another namespace, boot, without /proc": seen_from_elsewhere,
     "its tick in another namespace, without /proc": seen_by_its_own,
     "pids given again": pids_given_again,
+    "its tick stopped": stopped,
     "seen by a plain user": partial(unseen_by_a_plain_user, hidden=False),
 }
 
