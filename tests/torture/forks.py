@@ -119,7 +119,8 @@ def main() -> None:
     sys.path.insert(0, str(TESTS))
     for name in IMPORTED:
         importlib.import_module(name)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for signum in (signal.SIGINT, signal.SIGHUP):  # what nohup ignores, ticks would ignore
+        signal.signal(signum, signal.SIG_DFL)
     for line in sys.stdin:
         asked = json.loads(line)
         if "reap" in asked:
