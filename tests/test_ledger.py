@@ -493,3 +493,16 @@ def test_a_budget_that_is_spent_ends_the_waiting(database: Database) -> None:
         dsn = parse("postgresql://app:secret@127.0.0.1:1/ledger", "/")
     with pytest.raises(LedgerUnreachable, match="unreachable"):
         open_link(dsn, budget=1.0).send("SELECT 1")
+
+
+def test_what_the_driver_cannot_take_is_an_error_of_ours(node: Opener) -> None:
+    """A text with lone surrogates, as of a file name that is not UTF-8: a run is settled without it."""
+    ledger = node()
+    with pytest.raises(LedgerError, match="not UTF-8"):
+        look.last_run(ledger, "job\udcff")
+    run = draft(ledger)
+    ledger.claim(run)
+    assert settle(ledger, run, "cannot start: \udcff is not there", "\udcff")
+    found = ledger.find(run.id)
+    assert found is not None
+    assert (found.state, found.failure_reason) == ("failed", "cannot start: \\udcff is not there")

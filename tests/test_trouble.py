@@ -76,12 +76,13 @@ def test_with_a_mutex_dropped(served: Deployed, mutex: str) -> None:
 
 
 def test_with_a_wrong_password(served: Deployed) -> None:
-    """The server's word, and where to look; at once, since trying again could lock the account."""
-    served.dsn = served.dsn.replace(quote(PASSWORD, safe=""), quote(PASSWORD[::-1], safe=""))
-    complained(
-        served.tick(),
-        "refuses the connection .*; check the user, the password and the database in the DSN" + NOT_CLAIMED,
-    )
+    """Or with none: the server's word, and where to look; at once, since trying again could lock the account."""
+    right = quote(PASSWORD, safe="")
+    for wrong in (quote(PASSWORD[::-1], safe=""), ""):
+        complained(
+            served.tick(CRONLEDGER_DSN=served.dsn.replace(right, wrong)),
+            "refuses the connection .*; check the user, the password and the database in the DSN" + NOT_CLAIMED,
+        )
 
 
 def test_with_a_database_that_is_not_there(served: Deployed) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cronledger.errors import LedgerNotInstalled
+from cronledger.errors import LedgerError, LedgerNotInstalled
 
 Value = str | int | datetime | None
 Row = dict[str, object]
@@ -31,7 +31,7 @@ class Exists(Duplicate):
     """A table, column or index of this name is there already."""
 
 
-class Unstorable(Exception):
+class Unstorable(LedgerError):
     """The database refuses a text as such: a character that its encoding does not have, or a length."""
 
 

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import ClassVar
 
 from cronledger.clock import elapsed
-from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable
+from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable, UsageError
 from cronledger.events import one_line
-from cronledger.ledger.dialect import Again, Dialect, Fault, Row, Value
+from cronledger.ledger.dialect import Again, Dialect, Fault, Result, Row, Unstorable, Value
 from cronledger.masking import Mask
 
 BUDGET = 30.0
@@ -92,7 +92,7 @@ class Link:
                 if not self.dialect.is_open:
                     self._connect(min(CONNECT, self._share(deadline)))
                     busy_from = elapsed()
-                result = self.dialect.execute(statement, values, self._share(deadline))
+                result = self._execute(statement, values, self._share(deadline))
                 return Sent(result.rows, result.count, again)
             except Fault as fault:
                 again = True
@@ -110,8 +110,17 @@ class Link:
         while (left := over - elapsed()) > 0 and not self._hurried:
             self.meanwhile(left)
 
+    def _execute(self, statement: str, values: Mapping[str, Value], seconds: float) -> Result:
+        try:
+            return self.dialect.execute(statement, values, seconds)
+        except UnicodeError:
+            raise Unstorable("a text that is not UTF-8 cannot be sent to the ledger") from None
+
     def _connect(self, seconds: float) -> None:
-        self.dialect.connect(seconds)
+        try:
+            self.dialect.connect(seconds)
+        except ValueError:  # its text may repeat the DSN
+            raise UsageError("the ledger's DSN is malformed: its driver cannot read it") from None
         if password := self.dialect.password:
             self.mask.learn(password)
 

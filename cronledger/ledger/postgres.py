@@ -33,6 +33,9 @@ _PASSING = (
     *("cannot connect to server", "login has been failing", "no more connections", "timeout"),
 )
 
+# What libpq says by itself when the server asks for a password and the DSN has none.
+_NO_PASSWORD = "no password supplied"
+
 # One message with the statement it bounds: it ends with the statement's own transaction and leaves no state behind.
 _BOUNDS = (
     "SELECT set_config('lock_timeout', '{lock}', true), set_config('statement_timeout', '{statement}', true),"
@@ -125,7 +128,7 @@ class Postgres:
     def _cannot_connect(self, error: psycopg.Error) -> NoReturn:
         # libpq gives no SQLSTATE for a refused connection; a server that answered says FATAL in most languages.
         text = str(error)
-        if "FATAL" in text and not any(word in text for word in _PASSING):
+        if _NO_PASSWORD in text or ("FATAL" in text and not any(word in text for word in _PASSING)):
             raise LedgerError(
                 f"the ledger's server refuses the connection ({text});"
                 " check the user, the password and the database in the DSN"

@@ -35,9 +35,13 @@ class Sqlite:
         self._path = dsn.database
         self._mode = "rwc" if create else "rw"
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     @property
     def is_open(self) -> bool:
+        """Not when the file was moved, deleted or replaced since: what is written to it then is lost."""
+        if self._file is not None and _identity(self._path) != self._file:
+            self.close()
         return self._connection is not None
 
     def connect(self, seconds: float) -> None:
@@ -48,6 +52,7 @@ class Sqlite:
             self._connection = sqlite3.connect(
                 f"{address}?mode={self._mode}", uri=True, timeout=min(seconds, 5.0), isolation_level=None
             )
+            self._file = _identity(self._path)
         except sqlite3.Error as error:
             raise LedgerError(
                 f"the ledger {self._path} cannot be opened ({error}); check that its folder is there and may be written"
@@ -89,7 +94,7 @@ class Sqlite:
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
-        self._connection = None
+        self._connection = self._file = None
 
     @property
     def password(self) -> str | None:
@@ -103,6 +108,15 @@ class Sqlite:
 
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file this is; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @lru_cache(maxsize=128)
