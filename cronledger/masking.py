@@ -13,11 +13,12 @@ _NEVER = rb"(?!)"
 
 
 class Mask:
-    """Writes `***` for each password of the ledger that it learnt, in any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank.
+    """Writes `***` for each password of the ledger that it learnt.
 
-    From 8 characters on wherever it stands; a shorter one, which may be a word like any other, only in a URL: as
-    `scheme://user:PASSWORD@` (the user may be missing, and has at most 512 bytes) and as `scheme://…?password=PASSWORD`.
-    Without one everything is left as it is. `margin` is the length in bytes of the longest match.
+    In any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank. From 8 characters on wherever it stands; a
+    shorter one, which may be a word like any other, only in a URL: as `scheme://user:PASSWORD@` (the user may be
+    missing, and has at most 512 bytes) and as `scheme://…?password=PASSWORD`. Without one everything is left as it is.
+    `margin` is the length in bytes of the longest match.
     """
 
     def __init__(self, password: str | None) -> None:

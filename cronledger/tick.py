@@ -10,7 +10,7 @@ from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError, LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import Crowded, Event, Trouble
 from cronledger.every import Every
-from cronledger.fate import Dead, Orphan, fate_of, reap
+from cronledger.fate import Dead, Orphan, fate_of, put_down, reap
 from cronledger.ledger import Barred, Claim, Claimed, NoPlace, Run
 from cronledger.ledger.jobs import Remembered, make_known, remembered
 from cronledger.ledger.look import run_of_slot
@@ -148,6 +148,7 @@ class Tick:
     def _decide(self, run: Run) -> Iterator[Event]:
         match fate_of(self._ledger, run, is_lost=self._runner.has_lost(run.id)):
             case Dead(why):
+                put_down(run)
                 yield from filter(None, [reap(self._ledger, self._runner.schedule, run, why)])
             case Orphan(since) if adopted := self._ledger.adopt(run):
                 self._runner.flight().adopt(adopted, since)
@@ -243,11 +244,11 @@ class Tick:
             yield stood_down(self._ledger, run, holder)
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:
-        """Once for each slot, and to who asked; of an interval job to nobody else."""
+        """Once for each slot, of an interval job to who asked only; of a slot before the last one to who asked."""
         is_said = self._asked or not isinstance(slot.job.timing, Every)
         if not is_said and slot.job.catch_up is None:
             return False
-        return (self._ledger.stand_down(run) and is_said) or self._asked
+        return (self._ledger.stand_down(run) and is_said) or (self._asked and not self._ledger.has_stood_down(run))
 
     def _leave(self, slot: Slot, run: Run) -> Iterator[Event]:
         """No place: left to the other nodes, and tried again, at once when a run ends here, while its minute lasts."""

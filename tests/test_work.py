@@ -196,12 +196,17 @@ def test_it_follows_its_schedule(embedded: Place) -> None:
     schedule.unlink()
     ticks("two")
     assert len(worker.err) == 5, worker.err
+    os.mkfifo(schedule)
+    ticks("two")
+    assert len(worker.err) == 7, worker.err
+    assert "is not a regular file" in worker.err[5]
+    schedule.unlink()
     schedule.write_text(good.replace('name = "two"', 'name = "three"'))
     ticks("three")
     schedule.write_text(good.replace('namespace = "app"', 'namespace = "other"'))
     ticks("two")
-    assert len(worker.err) == 6, worker.err
-    assert worker.err[5].startswith("cronledger: another namespace is named for the ledger now; this process keeps to")
+    assert len(worker.err) == 8, worker.err
+    assert worker.err[7].startswith("cronledger: another namespace is named for the ledger now; this process keeps to")
     assert {*embedded.rows("namespace")} == {("app",)}
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
@@ -242,6 +247,43 @@ def test_another_dsn_needs_a_restart(embedded: Place) -> None:
     worker.next_minute()
     embedded.completes(4)
     assert len(worker.err) == 1
+
+
+def test_a_new_password_is_masked_too(embedded: Place, wait_for: WaitFor) -> None:
+    """The commands get it from the env_file, while this process keeps to the old one."""
+    embedded.write(
+        'name = "loud"\ncommand = "echo $URL; exit 1"', top='env_file = ".env"\nledger = { dsn = "${LEDGER}" }'
+    )
+    url, dsn = "postgresql://app:Secret-Pass-2@db/app", "sqlite:///ledger.db"
+    variables = embedded.folder / ".env"
+    variables.write_text(f"LEDGER={dsn}\nURL={url}\n")
+    worker = embedded.work(CRONLEDGER_DSN="")
+    wait_for(lambda: len(worker.out) == 1)
+    assert url in worker.out[0]
+    variables.write_text(f"LEDGER={url}\nURL={url}\n")
+    worker.next_minute()
+    wait_for(lambda: len(worker.out) == 2)
+    assert worker.out[1].endswith("exit 1: postgresql://app:***@db/app")
+    [(output,)] = embedded.rows("output", "failure_reason LIKE '%***%'")
+    assert output == "postgresql://app:***@db/app\n"
+
+
+def test_an_embedded_ledger_that_is_replaced(embedded: Place, wait_for: WaitFor) -> None:
+    """What is recorded in a file that was moved away is lost: said, and the file that is there then counts."""
+    embedded.write(f'name = "ok"\ncommand = "{TRACE}"')
+    worker = embedded.work()
+    embedded.completes(1)
+    [old, new] = [embedded.folder / name for name in ("ledger.db", "old.db")]
+    for suffix in ("", "-wal", "-shm"):
+        if (file := old.with_name(old.name + suffix)).exists():
+            file.rename(new.with_name(new.name + suffix))
+    worker.next_minute()
+    wait_for(lambda: worker.err)
+    assert worker.err[0].startswith("cronledger: the ledger is not installed (there is no file ")
+    assert worker.err[0].endswith("; not claimed here: ok")
+    embedded.installed()
+    worker.next_minute()
+    embedded.completes(1)
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,20 @@ from cronledger import pauses
 from cronledger.claiming import drafted, stood_down
 from cronledger.cli.lines import Lines
 from cronledger.cli.opening import (
-    BY_HAND,
     Environment,
     duration_of,
-    find_dsn,
     find_schedule,
     job_of,
     load_for_work,
     node_name,
-    open_for,
+    opened,
 )
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
 from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError
 from cronledger.flight import Flight
-from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew, open_link
+from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew
 from cronledger.ledger.jobs import remembered
 from cronledger.ledger.link import BUDGET
 from cronledger.schedule import Job, Schedule
@@ -73,24 +71,21 @@ def run(
     read = load_for_work(find_schedule(schedule))
     wanted = job_of(read, job)
     environment = Environment(read)
-    link = open_link(find_dsn(dsn, read, environment), budget=BY_HAND)
-    ledger = open_for(link, read, node_name(node))
-    link.extend(BUDGET)
-    check_skew(ledger.clock, start.wall, start.wall_read_at)
-    printer = Printer(read, link.mask, Lines(2, "utf-8"), json=json, quiet=None)
-    live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
-    with Flight(ledger, read, expected=1) as flight:
-        if why := flight.missing(wanted, environment()):
-            raise CannotStart(f"{job} cannot start on this node: {why}")
-        _warn_of_a_pause(ledger, read, wanted)
-        claimed = _claim(ledger, read, wanted, window)
-        with Stopper() as stopper:
-            stopper.forward(_ending(flight))
-            flight.start(claimed, wanted, environment(), live.write_bytes)
-            failed = False
-            while flight.is_busy:
-                failed |= printer.print_events(flight.events())
-    link.close()
+    with opened(read, dsn, node_name(node), seconds=BUDGET) as ledger:
+        check_skew(ledger.clock, start.wall, start.wall_read_at)
+        printer = Printer(read, ledger.link.mask, Lines(2, "utf-8"), json=json, quiet=None)
+        live = Lines(2 if json else 1, "utf-8", patience_ms=READER_MS)
+        with Flight(ledger, read, expected=1) as flight:
+            if why := flight.missing(wanted, environment()):
+                raise CannotStart(f"{job} cannot start on this node: {why}")
+            _warn_of_a_pause(ledger, read, wanted)
+            claimed = _claim(ledger, read, wanted, window)
+            with Stopper() as stopper:
+                stopper.forward(_ending(flight))
+                flight.start(claimed, wanted, environment(), live.write_bytes)
+                failed = False
+                while flight.is_busy:
+                    failed |= printer.print_events(flight.events())
     raise typer.Exit(1 if failed else 0)
 
 

@@ -4,6 +4,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 
 from cronledger.cli.lines import Lines
@@ -21,7 +22,7 @@ from cronledger.cli.opening import (
 from cronledger.errors import CronledgerError, UsageError
 from cronledger.events import Event, Ran, Trouble, one_line
 from cronledger.ledger import check_skew, open_link
-from cronledger.ledger.link import BUDGET
+from cronledger.ledger.link import BUDGET, Link
 from cronledger.masking import Mask
 from cronledger.runner import Runner
 from cronledger.schedule import Schedule
@@ -56,9 +57,7 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
     environment = Environment(schedule)
     stopper = Stopper()
     try:
-        with stopper:
-            dsn = find_dsn(text_of(options, "dsn"), schedule, environment)
-            link = open_link(dsn, budget=BY_HAND if options.get("dry-run") else BUDGET)
+        with stopper, closing(_link(options, schedule, environment)) as link:
             stopper.forward(lambda _: link.hurry())
             ledger = open_for(link, schedule, node)
             check_skew(ledger.clock, wall, wall_read_at)
@@ -80,6 +79,11 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
             raise
         said = f"ended by {stopper.signal_name}" if stopper.signal_name else str(error)
         raise type(error)(not_claimed(said, slots)) from None
+
+
+def _link(options: Mapping[str, str | bool], schedule: Schedule, environment: Environment) -> Link:
+    dsn = find_dsn(text_of(options, "dsn"), schedule, environment)
+    return open_link(dsn, budget=BY_HAND if options.get("dry-run") else BUDGET)
 
 
 def text_of(options: Mapping[str, str | bool], name: str) -> str | None:

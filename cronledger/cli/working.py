@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 
 from cronledger import process
@@ -26,6 +26,7 @@ from cronledger.clock import Clock, elapsed
 from cronledger.errors import CronledgerError, UsageError
 from cronledger.ledger import Ledger, open_link
 from cronledger.ledger.dsn import Dsn
+from cronledger.masking import Mask
 from cronledger.runner import Runner
 from cronledger.schedule import Schedule, absolute
 from cronledger.work import Work
@@ -50,15 +51,13 @@ def _work(options: Mapping[str, str | bool], errors: Lines) -> int:
     ends_at = elapsed() + _longest(text_of(options, "max-runtime"))
     deployed = Deployed(find_schedule(text_of(options, "schedule")), text_of(options, "dsn"), errors)
     node = node_name(text_of(options, "node"))
-    with Stopper() as stopper:
-        link = open_link(deployed.dsn)
+    with Stopper() as stopper, closing(open_link(deployed.dsn)) as link:
         stopper.forward(lambda _: link.hurry())
         schedule, own = deployed.schedule, process.own()
         # Its clock is read before each minute; until the ledger has answered, nothing asks for it.
         ledger = Ledger(link, schedule.namespace, node, own.text if own else "", Clock(*wall()))
-        deployed.printer = printer = Printer(
-            schedule, link.mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet"))
-        )
+        printer = Printer(schedule, link.mask, errors, json=bool(options.get("json")), quiet=bool(options.get("quiet")))
+        deployed.printer, deployed.mask = printer, link.mask
         gc.enable()
         gc.freeze()  # what was imported is never garbage
         with Runner(schedule, ledger, expected=len(schedule.jobs) + 1, stays=True) as runner:
@@ -119,12 +118,13 @@ class Deployed:
     """
 
     printer: Printer
+    mask: Mask
 
     def __init__(self, path: str, dsn: str | None, errors: Lines) -> None:
         # Absolute once and for all: a deploy puts another folder in the place that PWD names, not in the current one's.
         self._path, self._option, self._errors = absolute(path), dsn, errors
         self._signature = self._sign()
-        self.schedule = load_for_work(self._path)
+        self.schedule = self._load()
         self._good_since = wall()[0]
         self.dsn = self._find_dsn(Environment(self.schedule))
         self._used = self._told = self.dsn, self.schedule.namespace
@@ -148,9 +148,15 @@ class Deployed:
             return ()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
+    def _load(self) -> Schedule:
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
+            # Of a FIFO the beginning of the next minute might be waited for in vain.
+            raise UsageError(f"{self._path}: is not a regular file, and work reads it again each time that it changes")
+        return load_for_work(self._path)
+
     def _reload(self) -> None:
         try:
-            self.schedule = load_for_work(self._path)
+            self.schedule = self._load()
         except CronledgerError as error:
             since = self._good_since.astimezone(self.schedule.zone).isoformat(timespec="seconds")
             self._errors.write(complaint(error))
@@ -162,6 +168,7 @@ class Deployed:
     def _compare(self, environment: Environment) -> None:
         """Tell, once, what this process cannot change under its runs."""
         found = self._find_dsn(environment), self.schedule.namespace
+        self.mask.learn(found[0].password)  # commands get it from the env_file, and may print it
         if found == self._told:
             return
         self._told = found

@@ -81,6 +81,10 @@ _STOOD_TOKEN = (
     "SELECT job FROM cronledger_jobs"
     " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND token = %(token)s"
 )
+_STOOD_DOWN = (
+    "SELECT job FROM cronledger_jobs"
+    " WHERE namespace = %(namespace)s AND job = %(job)s AND scope_node = %(scope_node)s AND stood_down_at = %(due_at)s"
+)
 
 
 class Ledger:
@@ -263,6 +267,11 @@ class Ledger:
             or self._wins(_STAND_DOWN, _STOOD_TOKEN, values)
             or self._holds(_STOOD_TOKEN, values)
         )
+
+    def has_stood_down(self, run: Run) -> bool:
+        """Whether the slot of `run`, a draft, is the last one that its job stood down from."""
+        values: dict[str, Value] = {"namespace": run.namespace, "job": run.job, "scope_node": run.scope_node}
+        return self._holds(_STOOD_DOWN, values | {"due_at": run.due_at})
 
     def _wins(self, update: str, look: str, values: Mapping[str, Value]) -> bool:
         """Whether a conditional UPDATE is ours; one sent again knows its earlier success by its token."""
