@@ -26,8 +26,8 @@ TEXTS = {
     "both-days": 'cron "{cron}" restricts both day fields: it is due when either matches, not when both do; write * '
     "in one of them and, if both must hold, test for the other in the command",
     "often-without-star": 'cron "{cron}" is due more than once an hour, but neither its minute nor its hour begins '
-    "with a star: where the clock is set back, it keeps silent while the hour comes again; "
-    "write the minutes as {minutes}",
+    "with a star: it keeps silent when {time} comes again on {day} in {zone}, where the clock is set back; "
+    "write {instead}",
     "dst-skip": "{time} does not occur on {day} in {zone}, where the clock is set forward: there is no run then; "
     "write a time of day that the change leaves alone",
     "dst-repeat": "{time} occurs twice on {day} in {zone}, where the clock is set back: it runs at the first only; "
@@ -107,25 +107,36 @@ def _of_timing(job: Job, year: list[Span]) -> Iterator[_Found]:
 def _of_cron(cron: Cron) -> Iterator[_Found]:
     if cron.both_days:
         yield "both-days", {"cron": cron.expression}
-    if cron.fixed_time and cron.minutes.bit_count() > 1:
-        yield "often-without-star", {"cron": cron.expression, "minutes": _starred(cron.minutes)}
-
-
-def _starred(minutes: int) -> str:
-    """The step on a star that means these minutes, or one as frequent."""
-    steps = {sum(1 << minute for minute in range(0, 60, step)): step for step in range(30, 0, -1)}
-    return f"*/{steps.get(minutes, 60 // minutes.bit_count())}"
 
 
 def _of_clock(cron: Cron, zone: tzinfo, year: list[Span]) -> Iterator[_Found]:
     """The fixed times that a change of the job's clock skips or repeats."""
-    if cron.fixed_time:
-        for code, stretches in (
-            ("dst-skip", [span.skipped for span in year]),
-            ("dst-repeat", [s.repeated for s in year]),
-        ):
-            if local := _first_local(cron, stretches):
-                yield code, _when(local, zone)
+    if not cron.fixed_time:
+        return
+    skipped = _first_local(cron, [span.skipped for span in year])
+    repeated = _first_local(cron, [span.repeated for span in year])
+    if repeated and cron.minutes.bit_count() > 1:
+        yield "often-without-star", {"cron": cron.expression, "instead": _with_star(cron), **_when(repeated, zone)}
+    if skipped:
+        yield "dst-skip", _when(skipped, zone)
+    if repeated:
+        yield "dst-repeat", _when(repeated, zone)
+
+
+def _with_star(cron: Cron) -> str:
+    """How its minutes or else its hours are written with a star at the very same times, if they can be."""
+    if minutes := _star(cron.minutes, 60):
+        return f"the minutes as {minutes}"
+    if hours := _star(cron.hours, 24):
+        return f"the hours as {hours}"
+    return "hours that the change leaves alone, or allow this warning if the silence is meant"
+
+
+def _star(values: int, count: int) -> str:
+    """The star, with a step or alone, that means these values of the `count` from 0 on; "" for none."""
+    steps = (step for step in range(1, count) if values == sum(1 << value for value in range(0, count, step)))
+    step = next(steps, 0)
+    return f"*/{step}" if step > 1 else "*" * step
 
 
 def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime | None:

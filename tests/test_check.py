@@ -68,9 +68,6 @@ def test_an_env_file_of_the_owner_or_none_at_all_is_no_warning(tmp_path: Path) -
 SENTENCES = {
     "0 4 13 * FRI": """both-days: cron "0 4 13 * FRI" restricts both day fields: it is due when either matches, not \
 when both do; write * in one of them and, if both must hold, test for the other in the command""",
-    "0,30 9-17 * * *": """often-without-star: cron "0,30 9-17 * * *" is due more than once an hour, but neither its \
-minute nor its hour begins with a star: where the clock is set back, it keeps silent while the hour comes again; \
-write the minutes as */30""",
     "30 2 * 3 *": """dst-skip: 02:30 does not occur on 2024-03-31 in Europe/Paris, where the clock is set forward: \
 there is no run then; write a time of day that the change leaves alone""",
     "59 2 27 10 *": """dst-repeat: 02:59 occurs twice on 2024-10-27 in Europe/Paris, where the clock is set back: \
@@ -82,6 +79,48 @@ it runs at the first only; write a time of day that the change leaves alone""",
 def test_a_cron_that_may_not_be_meant_is_said_with_what_to_write(tmp_path: Path, cron: str, sentence: str) -> None:
     """One of each kind, to the letter."""
     assert [f"{code}: {text}" for code, text in of_job(tmp_path, job(cron))] == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "instead"),
+    [
+        ("0,30 1-2 27 10 *", "Europe/Paris", "the minutes as */30"),
+        ("0-59 2 27 10 *", "Europe/Paris", "the minutes as *"),
+        ("0,59 2 27 10 *", "Europe/Paris", "the minutes as */59"),
+        ("10,40 */24,1-23 27 10 *", "Europe/Paris", None),
+        ("10,40 0-23 27 10 *", "Europe/Paris", "the hours as *"),
+        ("5-55/10 0-22/2 27 10 *", "Europe/Paris", "the hours as */2"),
+        *[
+            (cron, "Europe/Paris", "hours that the change leaves alone, or allow this warning if the silence is meant")
+            for cron in ("10,40 1-3 27 10 *", "5-55/10 2 27 10 *", "0,15,30 2 27 10 *")
+        ],
+        ("10,40 9-17 * * MON-FRI", "Europe/Paris", None),
+        ("0,30 9-17 * * *", "Europe/Paris", None),
+        ("10,40 2 26 10 *", "Europe/Paris", None),
+        ("10,40 0-23 * * *", "UTC", None),
+    ],
+)
+def test_a_job_that_keeps_silent_while_an_hour_comes_again(
+    tmp_path: Path, cron: str, zone: str, instead: str | None
+) -> None:
+    """Only where one of its own times comes again; what to write means the very same times, but with a star."""
+    found = [text for code, text in of_job(tmp_path, job(cron, more=f'timezone = "{zone}"')) if code.startswith("oft")]
+    assert [text.partition("; write ")[2] for text in found] == [instead] * (instead is not None)
+    if instead and " as *" in instead:
+        minute, hour, *days = cron.split()
+        star = instead.rpartition(" ")[2]
+        meant = parse(" ".join([star, hour, *days] if "minutes" in instead else [minute, star, *days]))
+        assert (meant.minutes, meant.hours) == (parse(cron).minutes, parse(cron).hours)
+
+
+def test_a_silent_hour_is_said_with_its_day(tmp_path: Path) -> None:
+    """To the letter; that this time occurs twice is said too."""
+    sentence = 'cron "0,30 1-2 27 10 *" is due more than once an hour, but neither its minute nor its hour begins with '
+    sentence += "a star: it keeps silent when 02:00 comes again on 2024-10-27 in Europe/Paris, where the clock is set "
+    sentence += "back; write the minutes as */30"
+    found = of_job(tmp_path, job("0,30 1-2 27 10 *"))
+    assert found[0] == ("often-without-star", sentence)
+    assert [code for code, _ in found] == ["often-without-star", "dst-repeat"]
 
 
 def test_a_warning_has_the_line_and_the_name_of_its_job_and_comes_once_for_each(tmp_path: Path) -> None:
