@@ -12,7 +12,7 @@ from cronledger.cron import Cron
 from cronledger.events import lasting
 from cronledger.every import Every
 from cronledger.schedule import Job, Schedule, anyone_may_write
-from cronledger.year import Span, first, local_minutes, slots, spans
+from cronledger.year import DAYS, Span, first, local_minutes, slots, spans
 
 TEXTS = {
     "no-timezone": "timezone is not set: each node goes by its own clock, and nodes that differ take different slots; "
@@ -70,7 +70,8 @@ def warnings(schedule: Schedule, now: datetime) -> list[CheckWarning]:
     shared = {job.name: found for job, found in _of_locks(jobs, years)}
     said = [CheckWarning(code, 0, "", TEXTS[code].format(**facts)) for code, facts in _of_schedule(schedule)]
     for job in jobs:
-        found = [*_of_timing(job, years[job.zone]), *_of_windows(job), *_of_catch_up(job), *_of_scope(job)]
+        year = years[job.zone]
+        found = [*_of_timing(job, year), *_of_windows(job), *_of_catch_up(job, year), *_of_scope(job)]
         found += shared.get(job.name, [])
         said += [CheckWarning(code, job.line, job.name, TEXTS[code].format(**facts)) for code, facts in found]
     return said
@@ -147,9 +148,16 @@ def _first_local(cron: Cron, stretches: list[tuple[datetime, int]]) -> datetime 
     return None
 
 
-def _of_catch_up(job: Job) -> Iterator[_Found]:
-    if job.catch_up and (why := catchup.no_effect(job)):
+def _of_catch_up(job: Job, year: list[Span]) -> Iterator[_Found]:
+    if job.catch_up and (why := catchup.no_effect(job) or _always_barred(job, year)):
         yield "catch-up-unused", {"why": why}
+
+
+def _always_barred(job: Job, year: list[Span]) -> str | None:
+    """Why no slot of a cron job can be made up: with every minute comes a run, which bars it till it is too old."""
+    if isinstance(job.timing, Every) or job.overlap or slots(job.timing, year).bit_count() < DAYS * 1440:
+        return None
+    return f'with cron = "{job.timing.expression}" it is due again each minute, and that run bars a missed one'
 
 
 def _of_scope(job: Job) -> Iterator[_Found]:

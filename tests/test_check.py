@@ -234,3 +234,23 @@ def test_catch_up_that_makes_nothing_up(tmp_path: Path) -> None:
         'catch_up makes nothing up: with every = "90s" it is due again before a slot is two minutes old; write'
         ' catch_up = "", or leave it out'
     )
+
+
+@pytest.mark.parametrize(
+    ("cron", "more", "is_said"),
+    [
+        ("* * * * *", "", True),
+        ("*/1 0-23 1-31 * *", "", True),
+        ("* * * * *", "overlap = true", False),
+        ("*/2 * * * *", "", False),
+        ("0-58 * * * *", "", False),
+        ("* 9-17 * * *", "", False),
+        ("* * * * MON-FRI", "", False),
+    ],
+)
+def test_catch_up_of_what_is_due_each_minute(tmp_path: Path, cron: str, more: str, is_said: bool) -> None:
+    """A missed slot is barred by the job's own new run; where there is a pause the last one before it is made up."""
+    found = of_job(tmp_path, job(cron, more=f'catch_up = "1h"\n{more}'))
+    sentence = f'catch_up makes nothing up: with cron = "{cron}" it is due again each minute, and that run bars a '
+    sentence += 'missed one; write catch_up = "", or leave it out'
+    assert found == [("catch-up-unused", sentence)] * is_said
