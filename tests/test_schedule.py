@@ -229,6 +229,38 @@ def test_a_required_key_that_was_misspelt_is_one_mistake(folder: Path, keys: str
     assert mistakes(f"{HEAD}[[job]]\nname = 'a'\n{keys}\n") == [sentence]
 
 
+PLACES = {
+    "env_file": "the top: write it above the first [table]",
+    "namespace": "the top: write it above the first [table]",
+    "max_running": "the top: write it above the first [table]",
+    "keep": "[ledger]: write it there",
+    "dsn": "[ledger]: write it there",
+    "name": "[[job]]: write it there",
+    "on_failure": "[[job]] and [defaults]: write it there",
+    "stale_after": "[[job]] and [defaults]: write it there",
+    "timezone": "the top, [[job]] and [defaults]: write it there",
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        ("", ["keep", "dsn", "name", "on_failure", "stale_after"]),
+        ("[ledger]", ["env_file", "namespace", "max_running", "name", "on_failure", "timezone"]),
+        ("[defaults]", ["env_file", "namespace", "max_running", "keep", "dsn"]),
+        ("[[job]]", ["env_file", "namespace", "max_running", "keep", "dsn"]),
+    ],
+)
+def test_a_key_of_another_table_is_told_where_it_belongs(folder: Path, table: str, keys: list[str]) -> None:
+    """And not one of this table that only looks like it."""
+    lines = [f"{key} = 'x'" for key in keys]
+    head = [table, *lines] if table in ("[ledger]", "[defaults]") else ["", "", *(lines if not table else [])]
+    text = HEAD + "\n".join([*head, *JOB.splitlines(), *(lines if table == "[[job]]" else [])])
+    named = "job a: " if table == "[[job]]" else "defaults." if table == "[defaults]" else "ledger." if table else ""
+    told = [line.partition(": ")[2] for line in mistakes(text)]
+    assert told == [f"{named}{key}: unknown key; it is a key of {PLACES[key]}" for key in keys]
+
+
 FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b" \n", "1: the file is empty; write a [[job]] with name, cron and command"),
     "no job": (HEAD.encode(), "1: there is no job; write a [[job]] with name, cron and command"),

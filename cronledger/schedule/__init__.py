@@ -45,7 +45,8 @@ _JOB_KEYS: dict[str, Reader] = {
     "on_failure": values.droppable(values.command),
     "on_recovery": values.droppable(values.command),
 }
-_DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(("name", "cron", "every", "command", "description"), values.not_shared)
+_OF_ONE_JOB = ("name", "cron", "every", "command", "description")
+_DEFAULTS_KEYS = _JOB_KEYS | dict.fromkeys(_OF_ONE_JOB, values.not_shared)
 _LEDGER_KEYS: dict[str, Reader] = {"dsn": values.some_text, "keep": values.keep}
 _TOP_KEYS: dict[str, Reader] = {
     "timezone": values.timezone,
@@ -55,6 +56,12 @@ _TOP_KEYS: dict[str, Reader] = {
     "ledger": values.table,
     "defaults": values.table,
     "job": values.array,
+}
+_PLACES = {
+    "the top": _TOP_KEYS.keys() - {"ledger", "defaults", "job"},
+    "[ledger]": _LEDGER_KEYS.keys(),
+    "[[job]]": _JOB_KEYS.keys(),
+    "[defaults]": _JOB_KEYS.keys() - set(_OF_ONE_JOB),
 }
 _REQUIRED = {"name": '"sessions:prune"', "cron": '"15 3 * * *"', "command": '"bin/prune-sessions"'}
 _STALE_AFTER = timedelta(minutes=60)  # of a job without a lease that says nothing else
@@ -136,7 +143,7 @@ class Schedule:
 
 def load(path: str | os.PathLike[str]) -> Schedule:
     """The schedule at `path`. Raises ScheduleRefused with every mistake in it; opens neither ledger nor env_file."""
-    source = Source(os.fspath(path))
+    source = Source(os.fspath(path), _PLACES)
     top = source.read((), source.toml, _TOP_KEYS)
     ledger = source.read(("ledger",), top.get("ledger", {}), _LEDGER_KEYS)
     where = absolute(source.path)

@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Mapping, Set
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -15,13 +16,14 @@ _OFTEN_MEANT = {"timeout": "stale_after", "schedule": "cron", "cmd": "command", 
 
 
 class Source:
-    """One schedule file while it is read: `toml` is what tomllib made of it.
+    """One schedule file while it is read: `toml` is what tomllib made of it, `places` says which keys stand where.
 
     Raises ScheduleRefused for a file that cannot be read, is not UTF-8 or is not TOML.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, places: Mapping[str, Set[str]]) -> None:
         self.path = path
+        self._places = places
         self.mistakes: list[Mistake] = []
         self.meant: set[Where] = set()
         """Keys that an unknown one was taken for."""
@@ -129,6 +131,10 @@ class Source:
         import difflib
 
         key = str(where[-1])
+        if places := [place for place, keys in self._places.items() if key in keys]:
+            there = "above the first [table]" if places == ["the top"] else "there"
+            self.mistake(where, "unknown key", f"it is a key of {_listed(places)}: write it {there}")
+            return
         meant = [_OFTEN_MEANT[key.lower()]] if key.lower() in _OFTEN_MEANT else []
         near = [one for one in meant if one in readers] or difflib.get_close_matches(key.lower(), readers, n=1)
         self.meant |= {(*where[:-1], one) for one in near[:1]}
@@ -138,6 +144,10 @@ class Source:
         """Raises ScheduleRefused with every mistake in the order of the file, if there is one."""
         if self.mistakes:
             raise ScheduleRefused(sorted(self.mistakes, key=lambda mistake: mistake.line))
+
+
+def _listed(places: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
 
 
 def _shown(name: str) -> str:
