@@ -77,6 +77,28 @@ def test_check_prints_all_mistakes(schedule: Callable[[str], None], run: Run) ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("dsn", "sentence"),
+    [
+        ("postgres//app:hunter2@db/app", "it starts with none of the known schemes; write postgresql://, mysql://, "),
+        ("mysql://app:hunter2@db", "it names no database; write mysql://…@host/database\n"),
+        ("postgres//app:${PASSWORD}@db/app", None),
+        ("sqlite:///ledger.db", None),
+    ],
+)
+def test_check_refuses_a_dsn_without_a_variable(
+    schedule: Callable[[str], None], run: Run, dsn: str, sentence: str | None
+) -> None:
+    """That is malformed, at its line and without a word of it; one with a variable only the nodes know."""
+    schedule(f'{GOOD}\n[ledger]\ndsn = "{dsn}"\n')
+    done = run("check")
+    assert (done.returncode, "hunter2" in done.stderr) == (2 if sentence else 0, False)
+    if sentence:
+        assert done.stderr.startswith(f"schedule.toml:17: ledger.dsn: {sentence}")
+        [mistake] = json.loads(run("check", "--json").stdout)["mistakes"]
+        assert (mistake["line"], mistake["key"]) == (17, "ledger.dsn")
+
+
 def test_check_as_json(schedule: Callable[[str], None], run: Run) -> None:
     """`check --json` is one object of the schedule's path, its mistakes and its warnings."""
     schedule(WARNED)

@@ -16,7 +16,9 @@ from cronledger.cli.parameters import AsJson, SchedulePath, start_of
 from cronledger.cli.tables import print_json, put
 from cronledger.errors import Mistake, ScheduleRefused, UsageError
 from cronledger.events import harmless, one_line
+from cronledger.ledger import dsn
 from cronledger.schedule import Schedule, load
+from cronledger.schedule.source import Source
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +52,7 @@ def check_schedule(
     path = find_schedule(schedule)
     try:
         read = load(path)
+        _check_dsn(path, read)
     except ScheduleRefused as refused:
         if json:
             print_json({"schedule": path, "mistakes": [_mistake(one) for one in refused.mistakes], "warnings": []})
@@ -60,6 +63,18 @@ def check_schedule(
     else:
         put("\n".join(_lines(path, found)) if found else _good(path, read))
     raise typer.Exit(1 if strict and found else 0)
+
+
+def _check_dsn(path: str, schedule: Schedule) -> None:
+    """Raises ScheduleRefused for a DSN that is malformed whatever the environment holds."""
+    if schedule.dsn is None or "${" in schedule.dsn:
+        return
+    try:
+        dsn.parse(schedule.dsn, schedule.folder)
+    except dsn.Malformed as malformed:
+        source = Source(path, {})
+        source.mistake(("ledger", "dsn"), malformed.wrong, malformed.instead)
+        source.refuse_mistakes()
 
 
 def _known(allow: list[str]) -> set[str]:
