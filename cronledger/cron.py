@@ -30,6 +30,7 @@ _FOREIGN = {
     "L": 'write "28-31" as day-of-month, and let the command ask whether tomorrow is the 1st',
     "W": "write the days themselves, and let the command ask for the weekday",
     "#": "write the weekday alone, and let the command ask for the day of the month",
+    "day-of-week L": "write the weekday alone, as in 5, and let the command ask whether it is the last of the month",
     "H": "write a value of your own choice",
     "~": "write one value of the range",
 }
@@ -183,18 +184,22 @@ def parse(expression: str) -> Cron:
 
 
 def _macro(expression: str, texts: list[str]) -> list[str]:
-    if len(texts) > 1:
+    macro, rest = texts[0].lower(), " ".join(texts[1:])
+    if rest and (joined := "".join(texts)).lower() in MACROS:
+        raise CronError(f"{quoted(expression)} has a blank in its macro", f'write "{joined}"')
+    if macro not in MACROS:
+        known = f"write one of {' '.join(MACROS)}"
+        instead = {"@reboot": f"what runs at boot is a unit of systemd; else {known}"}
+        instead["@every"] = f"write every = {quoted(rest or '5m')} in place of cron"
+        raise CronError(f"unknown macro {quoted(texts[0])}", instead.get(macro, known))
+    if rest:
         raise CronError(f"{quoted(expression)} has something after its macro", f'write "{texts[0]}" alone')
-    if texts[0].lower() not in MACROS:
-        boot = "what runs at boot is a unit of systemd; else " if texts[0].lower() == "@reboot" else ""
-        raise CronError(f"unknown macro {quoted(texts[0])}", f"{boot}write one of {' '.join(MACROS)}")
-    return MACROS[texts[0].lower()].split()
+    return MACROS[macro].split()
 
 
 def _refuse_character(expression: str) -> NoReturn:
-    texts = expression.replace("\t", " ").split(" ")
+    texts = [text for text in expression.replace("\t", " ").split(" ") if text]
     wrong = next(text for text in texts if not (text.isascii() and text.isprintable()))
-    texts = [text for text in texts if text]
     name = _FIELDS[texts.index(wrong)].name if len(texts) == 5 else "expression"
     wrong = f'{name} "{ascii(wrong)[1:-1]}" is not printable ASCII'
     raise CronError(wrong, "write digits, names and * , - / with blanks or tabs between")
@@ -204,10 +209,8 @@ def _refuse_count(expression: str, count: int) -> NoReturn:
     if not count:
         raise CronError("the expression is empty", 'write five fields, as in "15 3 * * *"')
     extra = " (no seconds, year, user, command or TZ=)" if count > 5 else ""
-    fields = f"{count} field" if count == 1 else f"{count} fields"
-    raise CronError(
-        f"{quoted(expression)} has {fields}", f"write five: minute hour day-of-month month day-of-week{extra}"
-    )
+    wrong = f"{quoted(expression)} has {count} field{'s' if count > 1 else ''}"
+    raise CronError(wrong, f"write five: minute hour day-of-month month day-of-week{extra}")
 
 
 @cache
@@ -217,8 +220,7 @@ def _mask(field: _Field, text: str) -> int:
         if not item:
             repaired = ",".join(filter(None, text.split(","))) or "*"
             field.refuse(text, "has an empty list item", f'write "{repaired}"')
-        for value in _values(field, item):
-            mask |= 1 << value
+        mask |= sum(1 << value for value in _values(field, item))
     return mask & 0x7F | mask >> 7 if field is _WEEKDAYS else mask
 
 
@@ -252,8 +254,7 @@ def _range(field: _Field, item: str, first: str, last: str, step: int) -> range:
     if not first or not last or "-" in last:
         field.refuse(item, "is not a range", f'write both ends, as in "{field.low}-{field.high}"; there are no signs')
     low, high = _value(field, item, first), _value(field, item, last)
-    if last.upper() == "SUN" and low > 0:
-        high = 7
+    high = 7 if last.upper() == "SUN" and low > 0 else high
     if low > high:
         field.refuse(item, "runs backwards", f'write "{_wrapped(field, (first, low), (last, high), step)}"')
     return range(low, high + 1, step)
@@ -288,10 +289,12 @@ def _value(field: _Field, item: str, text: str) -> int:
 
 def _refuse_word(field: _Field, item: str, word: str) -> NoReturn:
     marks = [mark for mark in ("?#~" if field is _WEEKDAYS else "?~") if mark in word]
-    if not marks and (word in ("L", "W", "LW", "H") or word[:-1].isdigit() or word.startswith("H(")):
+    is_last = word[3:] == "L" and word[:3] in _WEEKDAYS.names
+    if not marks and (is_last or word in ("L", "W", "LW", "H") or word[:-1].isdigit() or word.startswith("H(")):
         marks = [mark for mark in "LWH" if mark in word]
     if marks:
-        field.refuse(item, f"uses {marks[0]}, which cron does not have", _FOREIGN[marks[0]])
+        instead = _FOREIGN.get(f"{field.name} {marks[0]}", _FOREIGN[marks[0]])
+        field.refuse(item, f"uses {marks[0]}, which cron does not have", instead)
     if word[:3] in field.names:
         field.refuse(item, "is not a name of three letters", f'write "{word[:3]}"')
     field.refuse(item, "is neither a number nor a name" if field.names else "is not a number", field.choice())

@@ -81,6 +81,10 @@ SENTENCES = {
     "@reboot": 'unknown macro "@reboot"; what runs at boot is a unit of systemd; else write one of '
     "@yearly @annually @monthly @weekly @daily @midnight @hourly",
     "@daily @hourly": '"@daily @hourly" has something after its macro; write "@daily" alone',
+    "@ Daily": '"@ Daily" has a blank in its macro; write "@Daily"',
+    "@every 5m": 'unknown macro "@every"; write every = "5m" in place of cron',
+    "@EVERY": 'unknown macro "@EVERY"; write every = "5m" in place of cron',
+    "@dayly 5": 'unknown macro "@dayly"; write one of @yearly @annually @monthly @weekly @daily @midnight @hourly',
     "60 * * * *": 'minute "60" is out of range 0-59; write 0 to 59',
     "0 0 * * 8": 'day-of-week "8" is out of range 0-7; write 0 to 7, or SUN to SAT',
     "0000000005 * * * *": 'minute "0000000005" has a number of more than 9 digits; write 0 to 59',
@@ -103,6 +107,13 @@ SENTENCES = {
     "ask for the day of the month",
     "0 0 L * *": 'day-of-month "L" uses L, which cron does not have; write "28-31" as day-of-month, and let the '
     "command ask whether tomorrow is the 1st",
+    **{
+        f"0 0 * * {last}": f'day-of-week "{last}" uses L, which cron does not have; write the weekday alone, as in 5, '
+        "and let the command ask whether it is the last of the month"
+        for last in ("L", "5L", "friL", "WEDL")
+    },
+    "0 0 * * FRIDAY": 'day-of-week "FRIDAY" is not a name of three letters; write "FRI"',
+    "0 0 * * Thur": 'day-of-week "Thur" is not a name of three letters; write "THU"',
     "0 0 15W * *": 'day-of-month "15W" uses W, which cron does not have; write the days themselves, and let the '
     "command ask for the weekday",
     "¹ * * * *": 'minute "\\xb9" is not printable ASCII; write digits, names and * , - / with blanks or tabs between',
