@@ -70,6 +70,15 @@ def test_what_changes_is_said_with_its_line(line: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "is_said"),
+    [(r"a\\b%x", True), (r"\%\\%x", True), (r"cat%\n\\x%", False), (r"a\%b\c%\\", False), (r"a\b", False)],
+)
+def test_two_backslashes_are_told_of_the_command_only(command: str, is_said: bool) -> None:
+    """In its input they are left alone, by cron as here."""
+    assert (r"cron reads \\ in a command" in remarks(f"0 6 * * * {command}\n")) is is_said
+
+
+@pytest.mark.parametrize(
     ("line", "why"),
     [
         ("@reboot x", "@reboot is no time; keep the line in the crontab, or make it a service"),

@@ -269,6 +269,15 @@ FILES: dict[str, tuple[bytes, str]] = {
     "latin-1": ("\n# é".encode("latin-1"), "2: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
     "utf-16": ("x".encode("utf-16"), "1: the byte 0xff is not UTF-8; save the file as UTF-8"),
     "syntax": (b"a = 1\nb = \n", "2: not TOML: Invalid value; strings stand in quotes, see https://toml.io/en/v1.0.0"),
+    "a table twice": (
+        b"[defaults]\n[defaults]\n",
+        "2: not TOML: Cannot declare [defaults] twice; write each key and each table once, see https://toml.io/en/v1.0.0",
+    ),
+    "a table within": (
+        b"a = {b.'x y' = {}}\n[a.b.'x y'.c]\n",
+        """2: not TOML: Cannot declare [a.b."x y".c] twice; write each key and each table once, \
+see https://toml.io/en/v1.0.0""",
+    ),
     "unclosed": (
         b'\n\nname = "x',
         "3: not TOML: Unterminated string; strings stand in quotes, see https://toml.io/en/v1.0.0",

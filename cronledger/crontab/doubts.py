@@ -5,6 +5,7 @@ import re
 _SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|(^|_)KEY$", re.IGNORECASE)
 _SECRET_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
 _THROWN_AWAY = re.compile(r"(\d?|&)>[>&|]?\s*/dev/null(\s*\d>\s*&\s*\d)*[\s;)&]*$")
+_DOUBLED = re.compile(r"(\\[^\\]|[^\\%])*\\\\")  # before the % that ends the command
 _FLOCK = re.compile(r"(^|[\s;&|(/])flock\s")
 
 
@@ -30,7 +31,7 @@ def of_command(written: str, command: str, stdin: tuple[str, ...]) -> list[str]:
         found.append(
             "what stands after the first % is the command's input: it comes from printf now, look at the command"
         )
-    if r"\\" in written:
+    if _DOUBLED.match(written):
         found.append(r"cron reads \\ in a command as \, so it is written that way now")
     if written.endswith("\\"):
         found.append("ends in a backslash: cron knows no continuation, the command ends here; write it on one line")

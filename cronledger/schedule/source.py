@@ -56,9 +56,9 @@ class Source:
             wrong, _, place = str(error).rpartition(" (at ")
             number = place.removeprefix("line ").partition(",")[0]
             line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
-            twice = wrong.startswith(("Cannot overwrite", "Cannot declare"))
+            twice = wrong.startswith(("Cannot ", "Duplicate "))
             instead = "write each key and each table once" if twice else "strings stand in quotes"
-            self._refuse(line, f"not TOML: {wrong}", f"{instead}, see https://toml.io/en/v1.0.0")
+            self._refuse(line, f"not TOML: {_with_table(wrong)}", f"{instead}, see https://toml.io/en/v1.0.0")
         except (RecursionError, ValueError) as error:  # nested too deeply, an integer too large
             wrong = f"too much for the TOML parser ({str(error).partition(':')[0]})"
             self._refuse(self._line_of(type(error)), wrong, "write it smaller")
@@ -148,6 +148,17 @@ class Source:
 
 def _listed(places: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
+
+
+def _with_table(wrong: str) -> str:
+    """tomllib's sentence with a table as the file has it, `[a.b]`, in place of Python's tuple."""
+    import ast
+    import re
+
+    def table(keys: re.Match[str]) -> str:
+        return f"[{'.'.join(map(_shown, ast.literal_eval(keys[0])))}]"
+
+    return re.sub(r"\(['\"].*\)", table, wrong)
 
 
 def _shown(name: str) -> str:
