@@ -57,6 +57,11 @@ def test_the_current_folder_has_the_name_that_the_shell_gives_it(folder: Path, m
     assert absolute("x") == f"{folder}/link/x"
     monkeypatch.setenv("PWD", "/nowhere")
     assert absolute("x") == f"{folder}/real/x"
+    (folder / "link").unlink()
+    (folder / "real").rmdir()
+    assert (absolute("x"), absolute("/x")) == ("x", "/x")
+    with pytest.raises(ScheduleRefused, match=r"^x: cannot be read: No such file or directory; "):
+        load("x")
 
 
 def test_the_environment_is_laid_under_the_env_file(folder: Path) -> None:
@@ -154,6 +159,30 @@ def test_a_tz_that_names_no_zone_is_a_mistake_where_the_nodes_clock_counts(node_
         with pytest.raises(ScheduleRefused, match=f"^schedule.toml:1: timezone: {wrong}; write TZ=Europe/Paris$"):
             loaded(text)
     assert loaded(HEAD + JOB).zone is UTC
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_taken"),
+    [
+        *[
+            (rule, True)
+            for rule in ("ABC23", "ABC-22DEF", "EST5EDT", "EST+5:00:00EDT4,M3.2.0", "<-03>3<-02>,M3.5.0,M10.5.0")
+        ],
+        *[(rule, False) for rule in ("ABC24", "ABC99999999999999999", "ABC-23DEF", "ABC5DEF99", "AB5", "ABC")],
+    ],
+)
+def test_a_rule_of_posix_is_less_than_a_day_from_utc(node_zone: pytest.MonkeyPatch, rule: str, is_taken: bool) -> None:
+    """In summer too; what is not would be no zone to Python either."""
+    node_zone.setenv("TZ", rule)
+    time.tzset()
+    if is_taken:
+        zone = loaded(JOB).zone
+        assert all(datetime(2026, month, 1, tzinfo=UTC).astimezone(zone).utcoffset() is not None for month in (1, 7))
+    else:
+        with pytest.raises(
+            ScheduleRefused, match=f"TZ={rule}, which names no zone .*; write a name such as TZ=Europe/"
+        ):
+            loaded(JOB)
 
 
 def test_a_file_that_anyone_may_change_or_replace_is_known(folder: Path) -> None:

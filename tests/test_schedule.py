@@ -112,6 +112,12 @@ def test_the_jobs_due_are_the_enabled_ones_in_the_order_of_the_file(folder: Path
 TYPES = {
     "timezone = 1": "1: timezone: is a number; write a string in quotes",
     'timezone = "Europe/Pariss"': '1: timezone: unknown time zone "Europe/Pariss"; write "Europe/Paris"',
+    'timezone = "CEST"': '1: timezone: unknown time zone "CEST"; write a name such as "Europe/Paris"',
+    'timezone = "GMT+2"': '1: timezone: unknown time zone "GMT+2"; write a name such as "Europe/Paris"',
+    'timezone = "cest"': '1: timezone: unknown time zone "cest"; write a name such as "Europe/Paris"',
+    'timezone = "utc"': '1: timezone: unknown time zone "utc"; write "UTC"',
+    'timezone = "PARIS"': '1: timezone: unknown time zone "PARIS"; write "Europe/Paris"',
+    'timezone = "Nowhere/City"': '1: timezone: unknown time zone "Nowhere/City"; write a name such as "Europe/Paris"',
     'timezone = "tokyo"': '1: timezone: unknown time zone "tokyo"; write "Asia/Tokyo"',
     'namespace = "a b"': '1: namespace: "a b" is not a name; write ASCII letters, digits and . _ : / -, at most 128, '
     "starting with a letter or digit",

@@ -2,13 +2,14 @@
 
 import os
 import stat
+from contextlib import suppress
 
 
 def absolute(path: str, folder: str | None = None) -> str:
     """`path` counted from `folder`, or from the current one, with symbolic links as they are written.
 
     The current folder is named as the shell names it in PWD where that is true (pwd -L, POSIX): a deploy's
-    `current` stays `current`.
+    `current` stays `current`. Where that folder is gone, a relative path stays relative.
     """
     path = path if os.path.isabs(path) else os.path.join(folder or _current_folder(), path)
     return path if ".." in path.split("/") else os.path.normpath(path)
@@ -16,10 +17,12 @@ def absolute(path: str, folder: str | None = None) -> str:
 
 def _current_folder() -> str:
     named = os.environ.get("PWD", "")
-    try:
-        return named if named.startswith("/") and os.path.samefile(named, ".") else os.getcwd()
-    except OSError:
+    with suppress(OSError):
+        if named.startswith("/") and os.path.samefile(named, "."):
+            return named
+    with suppress(FileNotFoundError):
         return os.getcwd()
+    return ""
 
 
 def anyone_may_write(path: str) -> bool:

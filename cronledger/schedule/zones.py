@@ -50,14 +50,14 @@ def zone(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
-        raise Refused(f"unknown time zone {quoted(name)}", f'write "{_nearest(name)}"') from None
+        raise Refused(f"unknown time zone {quoted(name)}", _instead(name, '"{}"')) from None
 
 
 def _refuse_mistyped(variable: str) -> None:
     name = variable.removeprefix(":")
     if name and not _is_file(name) and not _is_rule(name):
         wrong = f"the environment has TZ={variable}, which names no zone and would silently be UTC"
-        raise Refused(wrong, f"write TZ={_nearest(name)}")
+        raise Refused(wrong, _instead(name, "TZ={}"))
 
 
 def _is_file(name: str) -> bool:
@@ -66,20 +66,24 @@ def _is_file(name: str) -> bool:
 
 
 def _is_rule(name: str) -> bool:
-    """Whether it is a rule of POSIX, such as `CET-1CEST,M3.5.0,M10.5.0/3` or `<+0330>-3:30`."""
-    if name.startswith("<"):
-        abbreviation, _, rest = name[1:].partition(">")
-        return len(abbreviation) >= 3 and rest.lstrip("+-")[:1].isdigit()
-    rest = name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-    return len(name) - len(rest) >= 3 and rest.lstrip("+-")[:1].isdigit()
+    """Whether it is a rule of POSIX less than a day from UTC: `CET-1CEST,M3.5.0,M10.5.0/3`, `<+0330>-3:30`."""
+    import re
+
+    word, offset = r"(<[^>]{3,}>|[A-Za-z]{3,})", r"([+-]?(2[0-2]|[01]?[0-9])|\+?23)(:[0-5]?[0-9]){0,2}(?![0-9:])"
+    return re.match(f"{word}{offset}($|{word}({offset}|,|$))", name) is not None
 
 
-def _nearest(name: str) -> str:
-    """The known zone whose whole name, or whose city, looks most like `name`."""
+def _instead(name: str, form: str) -> str:
+    """What to write for `name`: the zone whose whole name, or whose city, looks most like it.
+
+    An abbreviation, which may mean several zones, is neither taken for another one nor for a city that resembles it.
+    """
     import difflib
     import zoneinfo
 
-    names = sorted(zoneinfo.available_timezones())
+    names = sorted(one for one in zoneinfo.available_timezones() if not (one.isupper() or one.startswith("Etc/")))
     known = {known.rpartition("/")[2].lower(): known for known in names} | {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower(), known, n=1)
-    return known[near[0]] if near else "Europe/Paris"
+    known["utc"] = "UTC"
+    cutoff = 1.0 if name.isupper() or len(name) <= 4 else 0.7
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
+    return f"write {form.format(known[near[0]])}" if near else f"write a name such as {form.format('Europe/Paris')}"
