@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 
 
@@ -40,7 +41,8 @@ def _admit(kind: type[BaseException], error: BaseException, trace: TracebackType
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}" if trace is not None else "?"
-    os.write(2, f"cronledger: internal error: {kind.__name__} in {place}; please report it\n".encode())
+    with suppress(OSError):  # stderr may be full
+        os.write(2, f"cronledger: internal error: {kind.__name__} in {place}; please report it\n".encode())
 
 
 def _put_in_order() -> None:

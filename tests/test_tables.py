@@ -170,3 +170,61 @@ def test_reader_that_has_seen_enough_is_no_error(
         (0, b""),
         (1, b"cronledger: cannot write to stdout: No space left on device\n"),
     ]
+
+
+STATUSES = {
+    "check --schedule nowhere.toml": 2,
+    "explain '* * * *'": 2,
+    "tick --bogus": 2,
+    "tick --at 2026-13-01": 2,
+    "nonsense": 2,
+    "reap nothing": 1,
+    "history nothing": 1,
+    "run nothing": 1,
+    "list": 0,
+    "--help": 0,
+}
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- 2>/dev/full"])
+def test_stderr_that_takes_nothing_changes_no_exit_status(
+    sqlite: Database, tmp_path: Path, cron_environment: dict[str, str], redirected: str
+) -> None:
+    """A stderr that is closed or full loses what is said there, and no more."""
+    script = "".join(f"{sys.executable} -m cronledger {words} {redirected}; echo $? >&9\n" for words in STATUSES)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec 9>statuses\n{script}"], cwd=tmp_path, env=cron_environment, capture_output=True
+    )
+    statuses = (tmp_path / "statuses").read_text().split()
+    assert dict(zip(STATUSES, map(int, statuses), strict=True)) == STATUSES
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "wrong"),
+    [
+        *[([word], {}, "cannot write to stdout: No space left on device") for word in ("--help", "--version", "check")],
+        (["install", "--print-sql"], {}, "cannot write to stdout: No space left on device"),
+        (["install"], {}, "cannot write to stdout: No space left on device"),
+        (["prune", "--older-than", "30d"], {}, "cannot write to stdout: No space left on device"),
+        (["--install-completion", "bash"], {"HOME": "/proc/no"}, "cannot write to /proc/no.*: No such file .*"),
+        ([], {"_CRONLEDGER_COMPLETE": "complete_bash", "COMP_WORDS": "", "COMP_CWORD": "x"}, "no completion: .*"),
+        ([], {"_CRONLEDGER_COMPLETE": "complete_bash"}, "no completion: .*"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(
+    sqlite: Database,
+    tmp_path: Path,
+    cron_environment: dict[str, str],
+    words: list[str],
+    variables: dict[str, str],
+    wrong: str,
+) -> None:
+    """Whoever writes it, and also where a completion is asked for by what is no shell: no traceback, exit status 1."""
+    command = [sys.executable, "-m", "cronledger", *words]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=cron_environment | variables, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert re.fullmatch(f"cronledger: {wrong}\n", done.stderr), done.stderr
+    assert done.returncode == 1

@@ -1,7 +1,9 @@
 """The commands, gathered; what they raise becomes a line and an exit status."""
 
+import io
+import os
 import sys
-from typing import Annotated, Any, TextIO
+from typing import Annotated
 
 import typer
 
@@ -9,6 +11,7 @@ import cronledger
 from cronledger.cli import ledgering, looking, options, pausing, reading, running
 from cronledger.cli.opening import complaint
 from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, asked, start_of
+from cronledger.cli.tables import give_up_stdout, put, tell
 from cronledger.cli.tick import tick as run_tick
 from cronledger.cli.working import work as run_work
 from cronledger.errors import CronledgerError
@@ -38,7 +41,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"cronledger {cronledger.__version__}")
+        put(f"cronledger {cronledger.__version__}")
         raise typer.Exit
 
 
@@ -114,25 +117,42 @@ for group in (ledgering, reading, looking, running, pausing):
     group.register(app)
 
 
-class Discreet:
-    """stderr, but for the credentials of a URL in the wrong place: typer repeats words that it does not know."""
+class Discreet(io.TextIOBase):
+    """In place of stderr: never fails, and hides the credentials in words that typer does not know and repeats."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        return self._stream.write(without_credentials(text))
+        tell(without_credentials(text), end="")
+        return len(text)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+
+_COMPLETES = "_CRONLEDGER_COMPLETE"
+_ANSWERED_BY_TYPER = {"-h", "--help", "--install-completion", "--show-completion"}
 
 
 def run_app(wall_seconds: float, wall_read_at: float) -> int:
     """Run what the command line asks for; returns the exit status."""
-    sys.stderr = Discreet(sys.stderr)
+    sys.stderr = Discreet()
     try:
         app(prog_name="cronledger", obj=Start(wall_seconds, wall_read_at))
     except CronledgerError as error:
-        typer.echo(complaint(error), err=True)
+        tell(complaint(error))
         return error.exit_status
+    except (OSError, ValueError, KeyError) as error:
+        if _COMPLETES not in os.environ and not _ANSWERED_BY_TYPER & set(sys.argv):
+            raise
+        give_up_stdout()
+        tell(f"cronledger: {_trouble_of_typer(error)}")
+        return 1
     return 0
+
+
+def _trouble_of_typer(error: Exception) -> str:
+    """What keeps typer from showing help, or from completing a word."""
+    if isinstance(error, OSError):
+        return f"cannot write to {error.filename or 'stdout'}: {error.strerror}"
+    return (
+        "no completion: COMP_WORDS or COMP_CWORD is not as a shell sets it; `cronledger --install-completion` puts that"
+        " right"
+    )

@@ -13,7 +13,7 @@ import typer
 from cronledger import fate
 from cronledger.cli.opening import BY_HAND, Environment, duration_of, find_dsn, find_schedule, node_name, opened
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
-from cronledger.cli.tables import moment, print_json
+from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import duration, utc
 from cronledger.ledger import look, open_link, pruning, schema
@@ -53,7 +53,7 @@ def install(
     found = find_dsn(dsn, read, Environment(read))
     link = open_link(found, budget=LONG_WORK, install=True)
     if print_sql:
-        typer.echo(";\n\n".join(schema.statements(link.dialect)) + ";")
+        put(";\n\n".join(schema.statements(link.dialect)) + ";")
         return
     try:
         link.send(link.dialect.now, within=BY_HAND)
@@ -66,18 +66,18 @@ def install(
     else:
         _say_installed(server, done, lines)
     if read and (warning := _not_for_cron(read, dsn)):
-        typer.echo(f"cronledger: {warning}", err=True)
+        tell(f"cronledger: {warning}")
 
 
 def _say_installed(server: str, done: list[str], lines: dict[str, str]) -> None:
-    typer.echo(f"installed on {server}: {', '.join(done)}" if done else f"already installed on {server}: nothing to do")
+    put(f"installed on {server}: {', '.join(done)}" if done else f"already installed on {server}: nothing to do")
     if not lines:
-        typer.echo(
+        put(
             "Write a schedule.toml, see cronledger-schedule(5); `cronledger install` beside it prints the crontab line."
         )
         return
-    typer.echo(f"\nThe crontab line of every node (crontab -e):\n\n    {lines['crontab']}\n")
-    typer.echo(f"or, in a file of /etc/cron.d:\n\n    {lines['cron_d']}")
+    put(f"\nThe crontab line of every node (crontab -e):\n\n    {lines['crontab']}\n")
+    put(f"or, in a file of /etc/cron.d:\n\n    {lines['cron_d']}")
 
 
 def _crontab_lines(schedule: Schedule, node: str | None) -> dict[str, str]:
@@ -144,14 +144,12 @@ def reap(
             raise CronledgerError(
                 f"run {found.id} of {found.job} ended, or was reaped or adopted, in the meantime; look again"
             )
-    print_json(event.record()) if json else typer.echo(event.line(read.zone))
+    print_json(event.record()) if json else put(event.line(read.zone))
 
 
 def _ask(named: str) -> None:
-    typer.echo(
-        f"{named}; its command may still be alive there. Reaped, the job may be started again beside it.", err=True
-    )
-    if not sys.stdin.isatty():
+    tell(f"{named}; its command may still be alive there. Reaped, the job may be started again beside it.")
+    if not os.isatty(0):
         raise UsageError("nobody can be asked here; make sure that the command is dead, then add --yes")
     typer.confirm("Mark it failed?", abort=True, err=True)
 
@@ -180,7 +178,7 @@ def prune(
         print_json({"deleted": deleted, "finished_before": utc(finished_before)})
     else:
         before = finished_before.astimezone(read.zone).isoformat(" ", "minutes")
-        typer.echo(f"pruned {deleted:,} run{'' if deleted == 1 else 's'} that finished before {before}")
+        put(f"pruned {deleted:,} run{'' if deleted == 1 else 's'} that finished before {before}")
 
 
 def _at_least_a_day(older_than: str) -> timedelta:

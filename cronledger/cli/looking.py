@@ -8,7 +8,7 @@ from cronledger import pauses
 from cronledger.cli.opening import complaint, find_schedule, opened
 from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, start_of
 from cronledger.cli.past import history, run_record, show, took
-from cronledger.cli.tables import moment, print_json, print_table, put
+from cronledger.cli.tables import moment, print_json, print_table, put, tell
 from cronledger.cron import Cron
 from cronledger.errors import CronledgerError
 from cronledger.events import Paused, utc
@@ -66,7 +66,7 @@ def _look(schedule: Schedule, dsn: str | None) -> tuple[Last, list[Paused]] | No
             last = {job.name: (look.last_run(ledger, job.name), stood_down.get(job.name)) for job in schedule.jobs}
             return last, [pauses.told(ledger, row) for row in rows]
     except CronledgerError as error:
-        typer.echo(f"{complaint(error)}; so this is the schedule alone, without the last runs", err=True)
+        tell(f"{complaint(error)}; so this is the schedule alone, without the last runs")
         return None
 
 

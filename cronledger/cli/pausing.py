@@ -10,7 +10,7 @@ import typer
 from cronledger import pauses
 from cronledger.cli.opening import duration_of, find_schedule, job_of, node_name, opened
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
-from cronledger.cli.tables import moment, print_json, put
+from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import UsageError
 from cronledger.events import one_line, utc
 from cronledger.ledger import Ledger, look
@@ -186,10 +186,9 @@ def drain(
         known = before.seen_at is not None or look.has_run(ledger, name)
         replaced = _in_place_of(read, ledger, before)
     if not known:
-        typer.echo(
+        tell(
             f"cronledger: warning: no tick of a node {name} is known to this ledger; is that its name? Case tells two"
-            " apart, and `cronledger history` shows them",
-            err=True,
+            " apart, and `cronledger history` shows them"
         )
     said = f"drained {name}: its ticks claim nothing until `cronledger undrain {name}`{replaced}"
     print_json(_record(after)) if json else put(said)

@@ -13,7 +13,7 @@ from cronledger import check
 from cronledger.cli.explaining import explain
 from cronledger.cli.opening import find_schedule
 from cronledger.cli.parameters import AsJson, SchedulePath, start_of
-from cronledger.cli.tables import print_json, put
+from cronledger.cli.tables import print_json, put, tell
 from cronledger.errors import Mistake, ScheduleRefused, UsageError
 from cronledger.events import harmless, one_line
 from cronledger.ledger import dsn
@@ -120,7 +120,7 @@ def import_crontab(
 
     conversion = convert(_crontab(file), system=system, source="stdin" if file in (None, "-") else file)
     for remark in conversion.remarks:
-        typer.echo(str(remark), err=True)
+        tell(str(remark))
     if conversion.toml:
         toml = conversion.toml.removesuffix("\n")
         if isinstance(sys.stdout, io.TextIOWrapper):

@@ -21,6 +21,7 @@ from cronledger.cli.opening import (
     opened,
 )
 from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
+from cronledger.cli.tables import tell
 from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError
@@ -103,7 +104,7 @@ def _ending(flight: Flight) -> Callable[[int], None]:
 def _warn_of_a_pause(ledger: Ledger, schedule: Schedule, job: Job) -> None:
     paused = pauses.active(remembered(ledger), ledger.clock.now())
     if because := pauses.why_barred(ledger, paused, job, schedule.zone):
-        typer.echo(f"cronledger: warning: {job.name} is run although {because}", err=True)
+        tell(f"cronledger: warning: {job.name} is run although {because}")
 
 
 def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run:
@@ -118,7 +119,7 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
         if elapsed() >= until:
             raise CronledgerError(f"{job.name} does not run now: {why}")
         if not told:
-            typer.echo(f"cronledger: waiting to run {job.name}: {why}", err=True)
+            tell(f"cronledger: waiting to run {job.name}: {why}")
         told = True
         ledger.link.close()
         time.sleep(POLL)

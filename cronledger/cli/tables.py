@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
+from cronledger.cli.lines import Lines
 from cronledger.errors import CronledgerError
 from cronledger.events import one_line
 
@@ -35,10 +36,19 @@ def put(text: str) -> None:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer must not fail once more when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        give_up_stdout()
         if not isinstance(error, BrokenPipeError):
             raise CronledgerError(f"cannot write to stdout: {error.strerror}") from None
+
+
+def give_up_stdout() -> None:
+    """Let what is left in its buffer not fail once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Write `text` to stderr, at its reader's pace. A closed or full one loses it, which changes nothing else."""
+    Lines(2, "utf-8", patience_ms=-1).write_bytes(f"{text}{end}".encode("utf-8", "backslashreplace"))
 
 
 def print_json(document: object) -> None:
