@@ -284,6 +284,22 @@ def test_show_refuses_what_is_no_run_or_several(sqlite: Database, run: Run, name
     assert words in done.stderr
 
 
+TAKES_A_NAME = ["history", "show", "run", "reap --yes", "pause --for 1h", "resume", "explain"]
+
+
+@pytest.mark.parametrize("words", TAKES_A_NAME)
+def test_a_name_that_is_none_is_answered(sqlite: Database, run: Run, words: str) -> None:
+    """Bytes that are no UTF-8 name no job; an empty name, often of a variable that is not set, is wrong usage."""
+    record(sqlite, 0)
+    done = run(*words.split(), "\udcff\udcff\udcff\udcff")
+    assert (done.stdout, done.returncode) == ("", 2 if words == "explain" else 1)
+    assert len(done.stderr.splitlines()) == 1
+    assert "\\udcff" in done.stderr
+    done = run(*words.split(), "")
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert re.fullmatch(r"cronledger: [A-Z-]+ is empty: is a variable of the shell not set\? .*\n", done.stderr)
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("histroy", "history"), ("lst", "list"), ("shw", "show")])
 def test_near_miss_of_a_command_names_it(run: Run, typed: str, meant: str) -> None:
     """A mistyped command is answered with the nearest one, and exit status 2."""

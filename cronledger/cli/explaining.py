@@ -10,7 +10,7 @@ import typer
 
 from cronledger import check, cron
 from cronledger.cli.opening import find_schedule, job_of
-from cronledger.cli.parameters import AsJson, SchedulePath, start_of
+from cronledger.cli.parameters import AsJson, SchedulePath, named, start_of
 from cronledger.cli.tables import moment, print_fields, print_json
 from cronledger.cron import Cron, CronError
 from cronledger.errors import UsageError
@@ -26,7 +26,9 @@ def explain(
     context: typer.Context,
     asked: Annotated[
         str,
-        typer.Argument(metavar="EXPR-OR-JOB", help="An expression in quotes (or @daily and its like), or a job."),
+        typer.Argument(
+            metavar="EXPR-OR-JOB", help="An expression in quotes (or @daily and its like), or a job.", callback=named
+        ),
     ],
     schedule: SchedulePath = None,
     json: AsJson = False,

@@ -12,7 +12,7 @@ import typer
 
 from cronledger import fate
 from cronledger.cli.opening import BY_HAND, Environment, duration_of, find_dsn, find_schedule, node_name, opened
-from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
+from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, named
 from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import duration, utc
@@ -110,7 +110,9 @@ def _not_for_cron(schedule: Schedule, dsn: str | None) -> str | None:
 
 
 def reap(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A job's name (its last run), or enough of an id.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A job's name (its last run), or enough of an id.", callback=named)
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     schedule: SchedulePath = None,
     dsn: DsnText = None,

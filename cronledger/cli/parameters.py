@@ -8,6 +8,8 @@ import typer
 
 from cronledger.cli import options
 from cronledger.cli.options import Option
+from cronledger.errors import UsageError
+from cronledger.events import harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,16 @@ def start_of(context: typer.Context) -> Start:
     start = context.obj
     assert isinstance(start, Start)
     return start
+
+
+def named(argument: typer.CallbackParam, text: str | None) -> str | None:
+    """The name that was given to an argument, None where there is none; what no name may hold is written out.
+
+    Raises UsageError for an empty one.
+    """
+    if text == "":
+        raise UsageError(f"{argument.metavar} is empty: is a variable of the shell not set? Give it a name")
+    return text and harmless(text)
 
 
 def asked(option: Option) -> object:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cronledger.cli.opening import duration_of, find_schedule, opened, unknown_job
-from cronledger.cli.parameters import AsJson, DsnText, SchedulePath
+from cronledger.cli.parameters import AsJson, DsnText, SchedulePath, named
 from cronledger.cli.tables import moment, print_fields, print_json, print_table, put
 from cronledger.errors import UsageError
 from cronledger.events import duration, harmless, lasting, local, utc
@@ -19,7 +19,7 @@ _KEYS = [field.name for field in fields(Run) if field.name not in ("output", "to
 
 
 def history(
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only the runs of this job.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only the runs of this job.", callback=named)] = None,
     limit: Annotated[int, typer.Option("-n", metavar="N", min=1, max=100_000, help="At most so many.")] = 20,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
     since: Annotated[
@@ -115,7 +115,10 @@ def _none(job: str | None, failed: bool, since: str | None, schedule: Schedule) 
 
 def show(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A job's name (its last run), or enough of an id, from either end.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="A job's name (its last run), or enough of an id, from either end.", callback=named
+        ),
     ],
     schedule: SchedulePath = None,
     dsn: DsnText = None,

@@ -9,7 +9,7 @@ import typer
 
 from cronledger import pauses
 from cronledger.cli.opening import duration_of, find_schedule, job_of, node_name, opened
-from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath
+from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, named
 from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import UsageError
 from cronledger.events import one_line, utc
@@ -24,7 +24,9 @@ _LONGEST_NAME = 128
 
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for whoever wonders.")]
 All = Annotated[bool, typer.Option("--all", help="All jobs of the namespace, in place of one.")]
-JobName = Annotated[str | None, typer.Argument(metavar="JOB", help="The job's name.", show_default=False)]
+JobName = Annotated[
+    str | None, typer.Argument(metavar="JOB", help="The job's name.", show_default=False, callback=named)
+]
 Drained = Annotated[str, typer.Argument(metavar="NODE", help="The node's name, as in the ledger.")]
 
 

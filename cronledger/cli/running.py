@@ -20,7 +20,7 @@ from cronledger.cli.opening import (
     node_name,
     opened,
 )
-from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, start_of
+from cronledger.cli.parameters import AsJson, DsnText, NodeName, SchedulePath, named, start_of
 from cronledger.cli.tables import tell
 from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.", callback=named)],
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="DURATION", help="Wait so long for a run that bars it, such as 10m.")
     ] = None,
