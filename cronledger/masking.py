@@ -81,8 +81,15 @@ class Mask:
 
 
 def without_credentials(text: str) -> str:
-    """`text` with the user and password of every URL in it masked, whosever they are: a DSN in the wrong place."""
-    return re.sub(r"://[^\s/@]*:[^\s@]*@|://[^\s/@:]*:[^\s@]*$", "://***@", text)
+    """`text` without the user and password of a URL in it, whosever they are: a DSN in the wrong place.
+
+    It may be malformed, so all from the first `://` to the last `@` goes, and without an `@` all that follows a `:`, up
+    to the end of the word: rather too much than a part of a password.
+    """
+    start, end = text.find("://"), text.rfind("@")
+    if 0 <= start < end:
+        text = f"{text[:start]}://***{text[end:]}"
+    return re.sub(r"://[^\s/@:]*:[^\s@]*", "://***@", text)
 
 
 def _spelled(secret: bytes) -> bytes:

@@ -5,7 +5,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from cronledger.masking import LIMIT, Mask, Stream, Tail
+from cronledger.masking import LIMIT, Mask, Stream, Tail, without_credentials
 
 LONG, SHORT = "correct horse%é/@", "a b%é"
 
@@ -39,6 +39,26 @@ def test_only_a_long_password_is_masked_outside_a_url():
     """From 8 characters on the bare password is masked; a shorter one may be a word like any other."""
     assert Mask("12345678").text("at 12345678!") == "at ***!"
     assert Mask("1234567").text("at 1234567!") == "at 1234567!"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mysql://u:word1@h/d", "mysql://***@h/d"),
+        ("mysql://u:p@ssword1@h/d", "mysql://***@h/d"),
+        ("mysql://u:pass word1@h/d", "mysql://***@h/d"),
+        ("mysql://u:pass\nword1@h/d", "mysql://***@h/d"),
+        ("mysql://u:/word1/@h/d", "mysql://***@h/d"),
+        ("mysql://me@corp:word1@h/d", "mysql://***@h/d"),
+        ("a://u:word1@h, b://u:word1@h", "a://***@h"),
+        ("a://u:word1@h, b://u:word1", "a://***@h, b://***@"),
+        ("'mysql://u:word1/d' is no name", "'mysql://***@ is no name"),
+        ("me@corp: https://toml.io/en", "me@corp: https://toml.io/en"),
+    ],
+)
+def test_a_url_in_the_wrong_place_loses_its_credentials(text, shown):
+    """However malformed it is: rather too much goes than a part of the password stays."""
+    assert without_credentials(text) == shown
 
 
 @pytest.mark.parametrize("password", [None, ""])

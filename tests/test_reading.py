@@ -124,6 +124,22 @@ def test_check_as_json(schedule: Callable[[str], None], run: Run) -> None:
     }
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_check_tells_no_password(schedule: Callable[[str], None], run: Run, options: list[str]) -> None:
+    """A DSN in the wrong place, as a value, a key or a job's name, is masked; each mistake keeps its own words."""
+    dsn = "postgresql://app:Secret Pass-1@db/app"
+    wrong = GOOD.replace("billing", dsn).replace("loads:eu", dsn).replace("enabled", f'"{dsn}"')
+    schedule(wrong.replace("15 5 * * *", "@reboot"))
+    done = run("check", *options)
+    assert done.returncode == 2
+    assert not re.search("Secret|Pass-1", done.stdout + done.stderr)
+    assert "postgresql://***@db/app" in (done.stdout or done.stderr)
+    assert len(done.stderr.splitlines()) == 4
+    if options:
+        assert len(json.loads(done.stdout)["mistakes"]) == 4
+        assert done.stdout.count("postgresql://***@db/app") >= 4
+
+
 def test_check_knows_its_codes(schedule: Callable[[str], None], run: Run) -> None:
     """An unknown code is wrong usage, answered with the known ones."""
     schedule(GOOD)

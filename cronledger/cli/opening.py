@@ -173,5 +173,6 @@ def _is_there(moment: datetime, schedule: Schedule) -> bool:
 
 def complaint(error: CronledgerError) -> str:
     """An error as it stands on stderr: one line, but for a refused schedule, which has one for each mistake."""
-    text = without_credentials(str(error))
-    return text if isinstance(error, ScheduleRefused) else f"cronledger: {one_line(text)}"
+    if isinstance(error, ScheduleRefused):
+        return "\n".join(without_credentials(str(mistake)) for mistake in error.mistakes)
+    return f"cronledger: {one_line(without_credentials(str(error)))}"

@@ -17,6 +17,7 @@ from cronledger.cli.tables import print_json, put, tell
 from cronledger.errors import Mistake, ScheduleRefused, UsageError
 from cronledger.events import harmless, one_line
 from cronledger.ledger import dsn
+from cronledger.masking import without_credentials
 from cronledger.schedule import Schedule, load
 from cronledger.schedule.source import Source
 
@@ -55,7 +56,8 @@ def check_schedule(
         _check_dsn(path, read)
     except ScheduleRefused as refused:
         if json:
-            print_json({"schedule": path, "mistakes": [_mistake(one) for one in refused.mistakes], "warnings": []})
+            mistakes = [_mistake(one) for one in refused.mistakes]
+            print_json({"schedule": without_credentials(path), "mistakes": mistakes, "warnings": []})
         raise
     found = [one for one in check.warnings(read, start_of(context).wall) if one.code not in allowed]
     if json:
@@ -98,7 +100,8 @@ def _good(path: str, schedule: Schedule) -> str:
 
 
 def _mistake(mistake: Mistake) -> dict[str, object]:
-    return {key: getattr(mistake, key) for key in ("line", "job", "key", "wrong", "instead")}
+    texts = {key: without_credentials(getattr(mistake, key)) for key in ("job", "key", "wrong", "instead")}
+    return {"line": mistake.line, **texts}
 
 
 def import_crontab(
