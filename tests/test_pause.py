@@ -135,7 +135,7 @@ def test_a_drained_node_claims_nothing_and_its_runs_end(
     wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
     deployed.write(*TWO)
     assert done(deployed, "drain", "web1", "--reason", "new disk") == (
-        "drained web1: its ticks claim nothing until `cronledger undrain web1`"
+        "drained web1 in namespace app: its ticks there claim nothing until `cronledger undrain web1`"
     )
     said(deployed.tick(), status=0)
     assert re.search(rf"^would pass over ok: web1 is drained {BY}: new disk$", deployed.tick("--dry-run").stdout, re.M)
@@ -144,13 +144,36 @@ def test_a_drained_node_claims_nothing_and_its_runs_end(
     (tmp_path / "go").touch()
     assert re.fullmatch(rf"{AT} ran slow in .*\n", slow.communicate(timeout=30)[0])
     said(deployed.tick(CRONLEDGER_NODE="web2"), r"ran reports:build in \d\.\ds", r"ran ok in \d\.\ds", status=0)
-    assert re.fullmatch(f"undrained web1; ended: drained web1 {BY}: new disk", done(deployed, "undrain", "web1"))
-    assert done(deployed, "undrain", "web1") == "web1 is not drained: nothing to do"
+    assert re.fullmatch(
+        f"undrained web1 in namespace app; ended: drained web1 {BY}: new disk", done(deployed, "undrain", "web1")
+    )
+    assert done(deployed, "undrain", "web1") == "web1 is not drained in namespace app: nothing to do"
     said(deployed.tick("--at", "2026-01-05T10:00"), r"ran reports:build in .*", r"ran ok in .*", status=0)
     unknown = deployed.cli("drain", "Web2")
-    assert unknown.stdout == "drained Web2: its ticks claim nothing until `cronledger undrain Web2`\n"
-    assert "warning: no tick of a node Web2 is known to this ledger" in unknown.stderr
+    assert unknown.stdout == (
+        "drained Web2 in namespace app: its ticks there claim nothing until `cronledger undrain Web2`\n"
+    )
+    assert "warning: no tick of a node Web2 is known in namespace app" in unknown.stderr
     assert unknown.returncode == 0
+
+
+def test_a_node_is_drained_in_one_namespace(deployed: Deployed) -> None:
+    """The others in which it ticks, or is drained, are named on stderr, as long as there is something left to do."""
+    deployed.tick()
+    schedule = deployed.folder / "schedule.toml"
+    schedule.write_text(schedule.read_text().replace('"app"', '"live"'))
+    first = deployed.cli("drain", "web1")
+    assert "in namespace live: its ticks there claim nothing" in first.stdout
+    warned, *left = first.stderr.splitlines()
+    assert "warning: no tick of a node web1 is known in namespace live; is that its name?" in warned
+    remembers_nodes = deployed.database.kind != "sqlite"  # which serves one machine
+    assert left == ["cronledger: web1 also ticks in: app; drain it there too, by that schedule"] * remembers_nodes
+    schedule.write_text(schedule.read_text().replace('"live"', '"app"'))
+    done(deployed, "drain", "web1")
+    undrained = deployed.cli("undrain", "web1", "--json")
+    assert undrained.stderr == "cronledger: web1 is drained in: live; undrain it there too, by that schedule\n"
+    schedule.write_text(schedule.read_text().replace('"app"', '"live"'))
+    done(deployed, "undrain", "web1")
 
 
 def test_one_tick_a_day_says_what_is_paused(

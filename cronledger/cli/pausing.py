@@ -14,7 +14,14 @@ from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import UsageError
 from cronledger.events import one_line, utc
 from cronledger.ledger import Ledger, look
-from cronledger.ledger.jobs import EVERY_JOB, Remembered, remembered, remembered_of
+from cronledger.ledger.jobs import (
+    EVERY_JOB,
+    Remembered,
+    drained_elsewhere,
+    remembered,
+    remembered_of,
+    ticking_elsewhere,
+)
 from cronledger.schedule import Schedule, is_name, load
 
 LONGEST = timedelta(days=7)
@@ -175,7 +182,7 @@ def drain(
     """Let a node's ticks claim nothing until it is undrained.
 
     For maintenance: what runs there comes to its end. The other nodes take its share. After a day, and each day, a tick
-    says it.
+    says it. This holds in the schedule's namespace; other schedules on that node go on.
 
     \b
     Examples:
@@ -186,14 +193,18 @@ def drain(
     with opened(read, dsn, node_name(node)) as ledger:
         before, after = pauses.pause(ledger, EVERY_JOB, name, window=None, by=_who(ledger), reason=why)
         known = before.seen_at is not None or look.has_run(ledger, name)
+        others = ticking_elsewhere(ledger, name)
         replaced = _in_place_of(read, ledger, before)
+    here = f"in namespace {read.namespace}"
     if not known:
         tell(
-            f"cronledger: warning: no tick of a node {name} is known to this ledger; is that its name? Case tells two"
-            " apart, and `cronledger history` shows them"
+            f"cronledger: warning: no tick of a node {name} is known {here}; is that its name? Case tells two apart,"
+            " and `cronledger history` shows them"
         )
-    said = f"drained {name}: its ticks claim nothing until `cronledger undrain {name}`{replaced}"
+    said = f"drained {name} {here}: its ticks there claim nothing until `cronledger undrain {name}`{replaced}"
     print_json(_record(after)) if json else put(said)
+    if others:
+        tell(f"cronledger: {name} also ticks in: {', '.join(others)}; drain it there too, by that schedule")
 
 
 def undrain(
@@ -203,7 +214,7 @@ def undrain(
     node: NodeName = None,
     json: AsJson = False,
 ) -> None:
-    """Let a node's ticks claim again.
+    """Let a node's ticks claim again, in the schedule's namespace.
 
     \b
     Examples:
@@ -213,12 +224,16 @@ def undrain(
     with opened(read, dsn, node_name(node)) as ledger:
         ended = pauses.resume(ledger, EVERY_JOB, name)
         row = remembered_of(ledger, EVERY_JOB, name)
+        others = drained_elsewhere(ledger, name)
+    here = f"in namespace {read.namespace}"
     if json:
         print_json(_record(row))
     elif ended is None:
-        put(f"{name} is not drained: nothing to do")
+        put(f"{name} is not drained {here}: nothing to do")
     else:
-        put(f"undrained {name}; ended: {pauses.told(ledger, ended).sentence(read.zone)}")
+        put(f"undrained {name} {here}; ended: {pauses.told(ledger, ended).sentence(read.zone)}")
+    if others:
+        tell(f"cronledger: {name} is drained in: {', '.join(others)}; undrain it there too, by that schedule")
 
 
 def _node(name: str) -> str:

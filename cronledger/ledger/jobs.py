@@ -57,6 +57,11 @@ _FIRST_SEEN = (
     "INSERT INTO cronledger_jobs (namespace, job, scope_node, seen_at, token, created_at, updated_at)"
     " VALUES (%(namespace)s, '', %(node)s, %(now)s, '', %(now)s, %(now)s)"
 )
+_ELSEWHERE = (
+    "SELECT namespace FROM cronledger_jobs WHERE job = '' AND scope_node = %(node)s AND namespace <> %(namespace)s"
+    " AND {which} ORDER BY namespace"
+)
+_IS_DRAINED = "paused_at IS NOT NULL AND resumed_at IS NULL"
 _FORGET = (
     "DELETE FROM cronledger_jobs WHERE namespace = %(namespace)s AND scope_node = %(gone)s AND paused_at IS NULL"
     " AND (seen_at IS NULL OR seen_at < %(seen_before)s)"
@@ -74,6 +79,21 @@ def remembered_of(ledger: Ledger, job: str, scope_node: str = "") -> Remembered:
     values: dict[str, Value] = {"namespace": ledger.namespace, "job": job, "scope_node": scope_node}
     rows = ledger.link.send(_OF, values).rows
     return _read(ledger, rows[0]) if rows else Remembered(job=job, scope_node=scope_node)
+
+
+def drained_elsewhere(ledger: Ledger, node: str) -> list[str]:
+    """The other namespaces of the database in which a node is drained."""
+    values: dict[str, Value] = {"namespace": ledger.namespace, "node": node}
+    rows = ledger.link.send(_ELSEWHERE.format(which=_IS_DRAINED), values).rows
+    return [str(row["namespace"]) for row in rows]
+
+
+def ticking_elsewhere(ledger: Ledger, node: str) -> list[str]:
+    """The other namespaces of the database in which a node has ticked lately and is not drained."""
+    values: dict[str, Value] = {"namespace": ledger.namespace, "node": node, "gone": ledger.clock.now() - GONE}
+    which = f"seen_at >= %(gone)s AND NOT ({_IS_DRAINED})"
+    rows = ledger.link.send(_ELSEWHERE.format(which=which), values).rows
+    return [str(row["namespace"]) for row in rows]
 
 
 def change(ledger: Ledger, row: Remembered, **columns: Value) -> bool:
