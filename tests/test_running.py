@@ -68,6 +68,9 @@ def test_a_run_that_bars_it_is_named_and_can_be_waited_for(
     tick = spawn("tick", cwd=tmp_path, env=deployed.env)
     wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
     complained(deployed.cli("run", "a"), r"a does not run now: run of \d\d:\d\d still going on web1 for .*--wait 10m")
+    given_up = deployed.cli("run", "a", "--wait", "1s")
+    assert re.fullmatch(r"(cronledger: (waiting to run a|a does not run now): run of .*\n){2}", given_up.stderr)
+    assert ("--wait" in given_up.stderr, given_up.returncode) == (False, 1)
     waiting = spawn("run", "a", "--wait", "1m", cwd=tmp_path, env=deployed.env)
     (tmp_path / "go").touch()
     assert tick.wait(30) == 0

@@ -115,7 +115,7 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
         claim = ledger.claim(run)
         if isinstance(claim, Claimed):
             return run
-        why = _why(ledger, schedule, run, claim)
+        why = _why(ledger, schedule, run, claim, "" if wait else "--wait 10m waits for it, ")
         if elapsed() >= until:
             raise CronledgerError(f"{job.name} does not run now: {why}")
         if not told:
@@ -125,8 +125,8 @@ def _claim(ledger: Ledger, schedule: Schedule, job: Job, wait: timedelta) -> Run
         time.sleep(POLL)
 
 
-def _why(ledger: Ledger, schedule: Schedule, run: Run, claim: Claim) -> str:
+def _why(ledger: Ledger, schedule: Schedule, run: Run, claim: Claim, hint: str) -> str:
     if not isinstance(claim, Barred):
         return "a run by hand was started in this very microsecond; try again"
     down = stood_down(ledger, run, claim.run)
-    return f"{down.because(schedule.zone)}; --wait 10m waits for it, `cronledger show {claim.run.id[-8:]}` tells more"
+    return f"{down.because(schedule.zone)}; {hint}`cronledger show {claim.run.id[-8:]}` tells more"
