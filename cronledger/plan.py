@@ -10,7 +10,7 @@ from cronledger.events import Crowded, local, utc
 from cronledger.every import Every
 from cronledger.fate import Dead, Orphan, fate_of
 from cronledger.ledger import Ledger, Run
-from cronledger.ledger.jobs import Remembered, remembered
+from cronledger.ledger.jobs import EVERY_JOB, Remembered, remembered
 from cronledger.ledger.look import run_of_slot
 from cronledger.schedule import Schedule, Slot
 
@@ -31,6 +31,7 @@ def plan(
     `is_now`: of the present minute, in which missed slots would be made up too.
     """
     held: list[Run] = []
+    to_start: list[Run] = []
     for run in ledger.running():
         would, why = _of_running(ledger, run)
         if would != "reap":
@@ -41,11 +42,14 @@ def plan(
     rows = remembered(ledger)
     paused = pauses.active(rows, ledger.clock.now())
     for slot in [*_first(slots, ledger.clock.now()), *(catchup.missed(ledger, schedule, rows) if is_now else [])]:
-        would, why = _of_slot(schedule, ledger, environment, slot, held, paused)
+        would, why = _of_slot(schedule, ledger, environment, slot, held, to_start, paused)
         yield _planned(would, slot.job.name, slot.due_at, why)
     if not slots:
         local_minute = minute.astimezone(schedule.zone).isoformat(" ", "minutes")
-        yield f"nothing is due at {local_minute}", {"would": "nothing", "due_at": utc(minute)}
+        everything = pauses.barring(paused, EVERY_JOB, ledger.node)
+        why = pauses.told(ledger, everything).because(schedule.zone) if everything else ""
+        sentence = f"nothing is due at {local_minute}" + (f"; {why}" if why else "")
+        yield sentence, {"would": "nothing", "due_at": utc(minute), "reason": why}
 
 
 def _first(slots: Sequence[Slot], now: datetime) -> Iterable[Slot]:
@@ -81,6 +85,7 @@ def _of_slot(
     environment: Callable[[], Mapping[str, str]],
     slot: Slot,
     held: list[Run],
+    to_start: list[Run],
     paused: list[Remembered],
 ) -> tuple[str, str]:
     now, job, due_at = ledger.clock.now(), slot.job, slot.due_at
@@ -93,16 +98,17 @@ def _of_slot(
     if why := missing(job.argv, job.cwd, {**environment(), **job.env}):
         return "leave", f"it cannot start on this node: {why}"
     is_late = slot.cause == "catch_up"
-    if holder := next((other for other in held if other.bars(run)), None):
+    if holder := next((other for other in (*held, *to_start) if other.bars(run)), None):
         would = "wait to make up" if is_late else "stand down"
         return would, stood_down(ledger, run, holder).because(schedule.zone)
     running, most = sum(other.node == ledger.node for other in held), schedule.max_running
-    if most and running >= most:
-        full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most)
+    if most and running + len(to_start) >= most:
+        full = Crowded(at=now, job=job.name, due_at=due_at, node=ledger.node, running=running, places=most).because()
+        full += f" and {len(to_start)} to start before it" if to_start else ""
         if is_late:
-            return "wait to make up", full.because()
-        return "wait", f"{full.because()}; it is left to the other nodes, and tried again while its minute lasts"
-    held.append(run)
+            return "wait to make up", full
+        return "wait", f"{full}; it is left to the other nodes, and tried again while its minute lasts"
+    to_start.append(run)
     at = local(due_at, schedule.zone, now, seconds=isinstance(job.timing, Every))
     if is_late:
         return "make up", f"no node ran its slot of {at}, and nothing bars it"

@@ -76,6 +76,11 @@ def test_what_finds_no_place_is_left_to_another_node(
     limited(deployed, 'name = "other"\ncommand = "true"')
     said_here = deployed.tick("--dry-run", "--at", MINUTES[1]).stdout
     assert said_here.startswith("would wait other: no place on web1, 1 of max_running = 1 runs going; it is left to ")
+    jobs = [f'name = "other{number}"\ncommand = "true"' for number in range(2)]
+    limited(deployed, *jobs, most=2)
+    full = "no place on web1, 1 of max_running = 2 runs going and 1 to start before it; it is left to "
+    assert f"would wait other1: {full}" in deployed.tick("--dry-run", "--at", MINUTES[1]).stdout
+    limited(deployed, 'name = "other"\ncommand = "true"')
     waiting = spawn("tick", "--at", MINUTES[1], cwd=tmp_path, env=deployed.env)
     said(deployed.tick("--at", MINUTES[1], **WEB2), r"ran other in \d\.\ds", status=0)
     assert waiting.communicate(timeout=60) == ("", "")

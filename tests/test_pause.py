@@ -141,6 +141,10 @@ def test_a_drained_node_claims_nothing_and_its_runs_end(
     assert re.search(rf"^would pass over ok: web1 is drained {BY}: new disk$", deployed.tick("--dry-run").stdout, re.M)
     assert re.search(rf"^drained web1 {BY}: new disk$", deployed.cli("list").stdout, re.M)
     assert json.loads(deployed.cli("list", "--json").stdout)[0]["drained_nodes"] == ["web1"]
+    deployed.write(f"{TWO[0]}\nenabled = false")
+    nothing = deployed.tick("--dry-run").stdout.splitlines()[-1]
+    assert re.fullmatch(rf"nothing is due at .*; web1 is drained {BY}: new disk", nothing)
+    deployed.write(*TWO)
     (tmp_path / "go").touch()
     assert re.fullmatch(rf"{AT} ran slow in .*\n", slow.communicate(timeout=30)[0])
     said(deployed.tick(CRONLEDGER_NODE="web2"), r"ran reports:build in \d\.\ds", r"ran ok in \d\.\ds", status=0)
