@@ -82,6 +82,13 @@ def test_install_without_a_schedule_makes_the_tables(run: Run, tmp_path: Path) -
     assert (tmp_path / "ledger.db").exists()
 
 
+def test_install_without_a_schedule_and_a_dsn(run: Run) -> None:
+    """Both are said: in the wrong folder the schedule is what is missing."""
+    wrong = "no ledger is named: .*; {} is not there either: name the schedule by --schedule"
+    complained(run("install"), wrong.format("schedule.toml"), status=2)
+    complained(run("install", env={"CRONLEDGER_SCHEDULE": "a.toml"}), wrong.format("a.toml"), status=2)
+
+
 def test_install_by_a_role_that_may_not_create(postgres: object, run: Run, tmp_path: Path) -> None:
     """PostgreSQL 15 lets nobody create in public by default: the reason and the GRANT are named."""
     dsn = postgres.fresh_database()  # type: ignore[attr-defined]
@@ -147,6 +154,13 @@ def test_a_near_miss_of_a_command_is_answered(embedded: Deployed) -> None:
     done = embedded.cli("histroy")
     assert done.returncode == 2
     assert "history" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--schedule", "x", "tick"], ["--dsn=postgresql://u:p@ss@h/d", "list"], ["--json"]])
+def test_an_option_before_the_command_is_answered(embedded: Deployed, words: list[str]) -> None:
+    """It is said where options stand, without the value: exit 2."""
+    first = words[0].partition("=")[0]
+    complained(embedded.cli(*words), f"{first} stands before the command; write it after, as in", status=2)
 
 
 def test_the_version_and_help(embedded: Deployed) -> None:

@@ -14,7 +14,7 @@ from cronledger.cli.parameters import DsnText, NodeName, SchedulePath, Start, as
 from cronledger.cli.tables import give_up_stdout, put, tell
 from cronledger.cli.tick import tick as run_tick
 from cronledger.cli.working import work as run_work
-from cronledger.errors import CronledgerError
+from cronledger.errors import CronledgerError, UsageError
 from cronledger.masking import without_credentials
 
 app = typer.Typer(
@@ -135,6 +135,7 @@ def run_app(wall_seconds: float, wall_read_at: float) -> int:
     """Run what the command line asks for; returns the exit status."""
     sys.stderr = Discreet()
     try:
+        _see_that_the_command_comes_first(sys.argv[1:])
         app(prog_name="cronledger", obj=Start(wall_seconds, wall_read_at))
     except CronledgerError as error:
         tell(complaint(error))
@@ -146,6 +147,12 @@ def run_app(wall_seconds: float, wall_read_at: float) -> int:
         tell(f"cronledger: {_trouble_of_typer(error)}")
         return 1
     return 0
+
+
+def _see_that_the_command_comes_first(words: list[str]) -> None:
+    first = words[0].partition("=")[0] if words else ""
+    if first in {f"--{option.name}" for option in (*options.TICK, *options.WORK)}:
+        raise UsageError(f"{first} stands before the command; write it after, as in `cronledger COMMAND {first} …`")
 
 
 def _trouble_of_typer(error: Exception) -> str:

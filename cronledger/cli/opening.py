@@ -76,9 +76,10 @@ def find_dsn(option: str | None, schedule: Schedule | None, environment: Environ
     if schedule is not None and schedule.dsn is not None:
         text = schedule.expand(schedule.dsn, environment()) if "${" in schedule.dsn else schedule.dsn
         return parse(text, schedule.folder)
+    either = f"; {find_schedule(None)} is not there either: name the schedule by --schedule" if schedule is None else ""
     raise UsageError(
         "no ledger is named: give --dsn, or set CRONLEDGER_DSN, or write dsn under [ledger] in the schedule"
-        ' (dsn = "${DATABASE_URL}")'
+        f' (dsn = "${{DATABASE_URL}}"){either}'
     )
 
 

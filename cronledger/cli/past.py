@@ -17,10 +17,13 @@ from cronledger.schedule import Schedule, load
 
 _KEYS = [field.name for field in fields(Run) if field.name not in ("output", "token", "pid_start", "place")]
 
+_MOST = 100_000
+"""Runs that `history` shows."""
+
 
 def history(
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only the runs of this job.", callback=named)] = None,
-    limit: Annotated[int, typer.Option("-n", metavar="N", min=1, max=100_000, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("-n", metavar="N", help="At most so many.")] = 20,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
     since: Annotated[
         str | None, typer.Option("--since", metavar="DURATION", help="Only those started so long ago or later, as 1d.")
@@ -39,6 +42,8 @@ def history(
         cronledger history reports:build -n 100
         cronledger history --failed --since 1d
     """
+    if not 1 <= limit <= _MOST:
+        raise UsageError(f"-n {limit}: write a number from 1 to {_MOST}")
     window = None if since is None else duration_of("--since", since)
     read = _schedule(schedule)
     with opened(read, dsn) as ledger:
