@@ -106,7 +106,7 @@ class Postgres:
         except psycopg.ProgrammingError:
             # The error's own text would repeat the DSN with its password.
             raise UsageError(
-                "the ledger's DSN is malformed: libpq cannot read it; write postgresql://user:password@host:port/name"
+                "the ledger's DSN is malformed: libpq cannot read it; write postgresql://…@host:port/name"
             ) from None
         hosts = str(named.get("hostaddr") or named.get("host") or "").count(",") + 1
         asked = int(str(named.get("connect_timeout") or 0))
