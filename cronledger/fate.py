@@ -54,15 +54,22 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
     return Dead("given up by its tick" if is_lost else "its tick is gone")
 
 
-def put_down(run: Run) -> None:
-    """Kill what lives on this node of a run to be reaped, and let it die: its tick, stopped maybe, did not end it."""
-    theirs, own = process.Owner.parse(run.owner), process.own()
-    if theirs is None or own is None or not own.same_machine(theirs):
+def put_down(ledger: Ledger, run: Run) -> None:
+    """Kill what lives on this node of a run to be reaped, and let it die: its tick, stopped maybe, did not end it.
+
+    Not when its row is another by now: its tick is well, and renewed its lease since the row was read.
+    """
+    if not _is_here(run) or run.pid not in (process.living_groups() or ()) or ledger.find(run.id) != run:
         return
     if process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL):
         over = elapsed() + DYING
         while run.pid in (process.living_groups() or ()) and elapsed() < over:
             time.sleep(0.01)
+
+
+def _is_here(run: Run) -> bool:
+    theirs, own = process.Owner.parse(run.owner), process.own()
+    return theirs is not None and own is not None and own.same_machine(theirs)
 
 
 def reap(ledger: Ledger, schedule: Schedule, run: Run, why: str) -> Reaped | None:

@@ -148,7 +148,7 @@ class Tick:
     def _decide(self, run: Run) -> Iterator[Event]:
         match fate_of(self._ledger, run, is_lost=self._runner.has_lost(run.id)):
             case Dead(why):
-                put_down(run)
+                put_down(self._ledger, run)
                 yield from filter(None, [reap(self._ledger, self._runner.schedule, run, why)])
             case Orphan(since) if adopted := self._ledger.adopt(run):
                 self._runner.flight().adopt(adopted, since)

@@ -1,8 +1,11 @@
 """The ledger's conformance: what every database must hold, on real servers."""
 
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +14,7 @@ from conftest import Database
 from servers import Server
 from torture.schemas import parts, take_away
 
+from cronledger import fate, process
 from cronledger.errors import CronledgerError, LedgerBusy, LedgerError, LedgerNotInstalled, LedgerUnreachable
 from cronledger.ledger import (
     Barred,
@@ -506,3 +510,19 @@ def test_what_the_driver_cannot_take_is_an_error_of_ours(node: Opener) -> None:
     found = ledger.find(run.id)
     assert found is not None
     assert (found.state, found.failure_reason) == ("failed", "cannot start: \\udcff is not there")
+
+
+def test_what_was_renewed_meanwhile_is_not_put_down(installed: Database) -> None:
+    """A row read before its tick renewed it may look dead: only while it is as it was read is its command killed."""
+    own = process.own()
+    assert own is not None
+    ledger = open_ledger(link_to(installed), namespace="default", node="web1", owner=own.text)
+    with closing(ledger.link), subprocess.Popen(["sleep", "300"], start_new_session=True) as command:
+        run = draft(ledger, lease=HOUR, stale_after=None)
+        ledger.claim(run)
+        record_pid(ledger, run, command.pid, process.start_time(command.pid))
+        [read] = ledger.running()
+        fate.put_down(ledger, replace(read, expires_at=read.expires_at - HOUR))
+        assert command.poll() is None
+        fate.put_down(ledger, read)
+        assert command.wait(30) == -signal.SIGKILL

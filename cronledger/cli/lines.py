@@ -4,6 +4,7 @@ import os
 import select
 import time
 from contextlib import suppress
+from functools import cache
 
 PATIENCE_MS = 1000
 _PIECE = 4096
@@ -14,6 +15,7 @@ class Lines:
     """Writes whole lines to a descriptor. A broken, full or closed one loses lines and changes nothing else.
 
     A pipe or a terminal that nobody reads is waited for once, a second by default: a tick must not hang on its reader.
+    With a patience of -1 it is waited for as long as it takes.
     """
 
     def __init__(self, descriptor: int, encoding: str, patience_ms: int = PATIENCE_MS) -> None:
@@ -34,7 +36,7 @@ class Lines:
                     # A poll promises PIPE_BUF bytes, 4096 on Linux (pipe(7)): more could block.
                     data = data[os.write(self._descriptor, data[:_PIECE]) :]
                 except BlockingIOError:  # a terminal that has room, but not for what a newline becomes
-                    if tries <= 0:
+                    if tries == 0:
                         return
                     tries -= 1
                     time.sleep(_AGAIN_MS / 1000)
@@ -48,6 +50,7 @@ class Lines:
         return False
 
 
+@cache
 def _not_blocking(descriptor: int) -> int:
     """Of a terminal one of our own: a poll promises nothing there, and who shares this one wants it to block."""
     try:
