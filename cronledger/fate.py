@@ -55,21 +55,21 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
 
 
 def put_down(ledger: Ledger, run: Run) -> None:
-    """Kill what lives on this node of a run to be reaped, and let it die: its tick, stopped maybe, did not end it.
+    """Kill the command of a run to be reaped, if it lives on this node: its tick, stopped maybe, did not end it.
 
-    Not when its row is another by now: its tick is well, and renewed its lease since the row was read.
+    Not when its row is another by now: its tick is well, and renewed its lease since the row was read. What a command
+    that has exited left behind is not ended.
     """
-    if not _is_here(run) or run.pid not in (process.living_groups() or ()) or ledger.find(run.id) != run:
-        return
-    if process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL):
-        over = elapsed() + DYING
-        while run.pid in (process.living_groups() or ()) and elapsed() < over:
-            time.sleep(0.01)
-
-
-def _is_here(run: Run) -> bool:
     theirs, own = process.Owner.parse(run.owner), process.own()
-    return theirs is not None and own is not None and own.same_machine(theirs)
+    if theirs is None or own is None or not own.same_machine(theirs) or run.pid is None or run.pid_start is None:
+        return
+    command = process.Owner(own.boot, own.pid_namespace, run.pid, run.pid_start)
+    if not command.is_alive() or ledger.find(run.id) != run:
+        return
+    over = elapsed() + DYING
+    process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL)
+    while command.is_alive() and elapsed() < over:
+        time.sleep(0.01)
 
 
 def reap(ledger: Ledger, schedule: Schedule, run: Run, why: str) -> Reaped | None:

@@ -239,9 +239,12 @@ class Tick:
             self._runner.flight().doubt(run)
             raise
 
-    def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event]:
+    def _stand_down(self, slot: Slot, run: Run, holder: Run) -> Iterator[Event | Trouble]:
+        down = stood_down(self._ledger, run, holder)
         if self._is_to_say(slot, run):
-            yield stood_down(self._ledger, run, holder)
+            yield down
+        elif self._asked:
+            yield Trouble(f"{run.job} is not claimed: {down.because(self._runner.schedule.zone)}", is_failure=False)
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:
         """Once for each slot, of an interval job to who asked only; of a slot before the last one to who asked."""

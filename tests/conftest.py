@@ -38,6 +38,11 @@ for variable in list(os.environ):
     if variable.startswith(("CRONLEDGER_", "PG", "MYSQL_")) and not variable.startswith("CRONLEDGER_TEST_"):
         del os.environ[variable]
 
+# What the caller ignores, as nohup and a shell's & do, the programs under test would ignore too.
+for signum, handler in ((signal.SIGHUP, lambda *_: None), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, handler)
+
 
 @dataclass(frozen=True, slots=True)
 class Database:

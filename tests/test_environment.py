@@ -105,7 +105,10 @@ def test_the_environment_is_laid_under_the_env_file(folder: Path) -> None:
         (b"\n\xff", ".env:2: not UTF-8; save the env_file as UTF-8"),
         (
             None,
-            "env_file {}/.env cannot be read: No such file or directory; put it there for this user, or drop the key",
+            (
+                "env_file {}/.env cannot be read: No such file or directory;"
+                " let this user find and read it there, or drop the key"
+            ),
         ),
     ],
 )

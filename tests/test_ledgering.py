@@ -50,6 +50,9 @@ def test_install_warns_of_a_dsn_that_cron_will_not_have(fresh: Deployed) -> None
     assert "this shell has what cron will not have: ${DATABASE_URL}" in shell_only.stderr
     (fresh.folder / ".env").write_text(f"DATABASE_URL='{fresh.dsn}'\n")
     assert fresh.cli("install", CRONLEDGER_DSN="").stderr == ""
+    other = fresh.cli("install", CRONLEDGER_DSN=f"sqlite:///{fresh.folder}/other.db")
+    assert "the DSN of this shell (CRONLEDGER_DSN) names another server or database than the schedule's" in other.stderr
+    assert fresh.cli("install").stderr == ""
 
 
 def test_the_printed_ddl_can_be_applied_by_hand(fresh: Deployed) -> None:

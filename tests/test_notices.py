@@ -182,9 +182,8 @@ def test_a_hook_need_not_read(embedded: Deployed) -> None:
     embedded.write(f'name = "a"\n{loud}on_failure = ["true"]', f'name = "b"\n{loud}on_failure = "cat >told"')
     assert embedded.tick().stderr == ""
     text = (embedded.folder / "told").read_text()
-    assert text.startswith("[9")
     assert text.endswith("f\n012345678")
-    assert 65_000 < len(text) <= 65_536
+    assert len(text) == len("[934,464 bytes cut]\n") + 65_536
 
 
 def test_no_password_is_told(database: Database, deployed: Deployed) -> None:

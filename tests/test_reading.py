@@ -81,7 +81,7 @@ def test_check_prints_all_mistakes(schedule: Callable[[str], None], run: Run) ->
     ("dsn", "sentence"),
     [
         ("postgres//app:hunter2@db/app", "it starts with none of the known schemes; write postgresql://, mysql://, "),
-        ("mysql://app:hunter2@db", "it names no database; write mysql://…@host/database\n"),
+        ("mysql://app:hunter2@db", "it names no database; write it behind the host, as in mysql://host/database\n"),
         ("postgres//app:${PASSWORD}@db/app", None),
         ("sqlite:///ledger.db", None),
     ],

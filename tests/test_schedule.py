@@ -279,6 +279,10 @@ FILES: dict[str, tuple[bytes, str]] = {
         b"[defaults]\n[defaults]\n",
         "2: not TOML: Cannot declare [defaults] twice; write each key and each table once, see https://toml.io/en/v1.0.0",
     ),
+    "a job too few brackets": (
+        b"[job]\nname = 'a'\n[job]\n",
+        "3: not TOML: Cannot declare [job] twice; write each job below a [[job]] of its own, see https://toml.io/en/v1.0.0",
+    ),
     "a table within": (
         b"a = {b.'x y' = {}}\n[a.b.'x y'.c]\n",
         """2: not TOML: Cannot declare [a.b."x y".c] twice; write each key and each table once, \

@@ -89,6 +89,9 @@ def test_a_job_stands_down_once_while_its_run_goes_on(
     for minute, said_again in (("10:02", 0), ("10:01", 1)):  # of the last slot once, and of one before it nobody knows
         asked = [deployed.tick("--at", f"2026-01-05T{minute}", CRONLEDGER_NODE=node) for node in ("web2", "web3")]
         assert [len(done.stdout.splitlines()) for done in asked] == [1, said_again]
+        told = "" if said_again else r"cronledger: slow is not claimed: run of .* still going on web1 for \d\.\ds\n"
+        assert re.fullmatch(told, asked[1].stderr)
+        assert asked[1].returncode == 0
     lines = [deployed.tick(CRONLEDGER_NODE=node).stdout for node in ("web2", "web3")]
     assert re.fullmatch(rf"{AT} stood down slow: run of 2026-01-05 10:00 still going on web1 for \d\.\ds\n", lines[0])
     assert lines[1] == ""
@@ -347,6 +350,7 @@ def test_a_dry_run_claims_nothing_and_says_why(deployed: Deployed) -> None:
     ("at", "pattern"),
     [
         ("tomorrow", "--at tomorrow: not a time"),
+        ("2026-01-05", "--at 2026-01-05: not a time"),
         ("2199-01-05T10:00", "still to come"),
         ("2026-10-25T02:30", r"occurs twice in Europe/Paris.*02:30:00\+02:00 or .*02:30:00\+01:00"),
         ("2026-03-29T02:30", "never occurs in Europe/Paris"),

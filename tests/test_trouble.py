@@ -6,8 +6,9 @@ import shlex
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 from urllib.parse import quote, urlsplit
@@ -36,6 +37,16 @@ def served(own_server: OwnServer, run: Run, tmp_path: Path) -> Deployed:
 
 
 NOT_CLAIMED = "; not claimed here: ok$"
+NO_GREETINGS = (
+    b"\x05\0\0\0\x0b\x08\x05\x1a\0",  # of MySQL's other protocol
+    b"\x4a\0\0\0\x0a8.0.1\0\x01\0\0\0abcdefgh\0\xff\xff\xff\x02\0\xff\xdf\x15"
+    + bytes(10)
+    + b"a" * 12
+    + b"\0\xff\xfe\x80\0",
+    b"\0\0\0\0",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+)
+"""What no database says first."""
 
 
 def test_before_install(uninstalled: Deployed) -> None:
@@ -91,11 +102,35 @@ def test_with_a_database_that_is_not_there(served: Deployed) -> None:
     complained(served.tick(), "refuses the connection|may not do this")
 
 
+@contextmanager
+def _answering(server: socket.socket, says: bytes) -> Iterator[None]:
+    """Whoever connects to `server` is told this, and nothing more."""
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(says)
+                    connection.shutdown(socket.SHUT_WR)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    yield
+    server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
 @pytest.mark.xdist_group("waiting")
 def test_with_a_server_that_is_down_or_says_nothing(spawn: Spawn, run: Run, tmp_path: Path) -> None:
-    """Refused, or accepted in silence: each tick ends within its budget and names what was due."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as gone:
-        ports = [server.getsockname()[1] for server in (silent, gone)]
+    """Refused, accepted in silence, or answered by something else: each tick ends in time and names what was due."""
+    with ExitStack() as opened:
+        silent, gone, *babbling = (
+            opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2 + len(NO_GREETINGS))
+        )
+        for server, says in zip(babbling, NO_GREETINGS, strict=True):
+            opened.enter_context(_answering(server, says))
+        ports = [server.getsockname()[1] for server in (silent, gone, *babbling)]
         gone.close()
         secret = quote(PASSWORD, safe="")
         dsns = [f"{kind}://app:{secret}@127.0.0.1:{port}/app" for kind in ("postgresql", "mysql") for port in ports]

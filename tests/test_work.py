@@ -296,6 +296,7 @@ def test_an_embedded_ledger_that_is_replaced(embedded: Place, wait_for: WaitFor)
         (("--grace", ""), '--grace : "" is not a duration', 2),
         (("--node", "web 1"), "is not a name", 2),
         (("--dsn", ""), "--dsn is empty", 2),
+        (("--schedule", ""), "--schedule is empty", 2),
     ],
 )
 def test_what_is_wrong_at_the_start(embedded: Place, arguments: tuple[str, ...], wrong: str, status: int) -> None:

@@ -17,6 +17,7 @@ from cronledger.cli.tables import moment, print_json, put, tell
 from cronledger.errors import CronledgerError, EnvironmentMissing, UsageError
 from cronledger.events import duration, utc
 from cronledger.ledger import look, open_link, pruning, schema
+from cronledger.ledger.dsn import Dsn, parse
 from cronledger.schedule import Schedule, load
 
 LONG_WORK = 3600.0
@@ -65,7 +66,7 @@ def install(
         print_json({"server": server, "done": done, **lines})
     else:
         _say_installed(server, done, lines)
-    if read and (warning := _not_for_cron(read, dsn)):
+    if read and (warning := _not_for_cron(read, dsn, found)):
         tell(f"cronledger: {warning}")
 
 
@@ -94,18 +95,23 @@ def _crontab_lines(schedule: Schedule, node: str | None) -> dict[str, str]:
     return {"crontab": f"* * * * * {command}", "cron_d": f"* * * * * {user} {command}"}
 
 
-def _not_for_cron(schedule: Schedule, dsn: str | None) -> str | None:
-    """A warning when the DSN is known to this shell only: a tick under cron would not find it."""
+def _not_for_cron(schedule: Schedule, dsn: str | None, found: Dsn) -> str | None:
+    """A warning when a tick under cron would not find the DSN of this shell, or one of another database."""
+    origin = "--dsn" if dsn else "CRONLEDGER_DSN"
     if schedule.dsn is None:
-        origin = "--dsn" if dsn else "CRONLEDGER_DSN"
         return (
             f"warning: the DSN came from this shell only ({origin}), cron will not have it; write dsn ="
             ' "${DATABASE_URL}" under [ledger] in the schedule, and DATABASE_URL=… in its env_file'
         )
     try:
-        schedule.expand(schedule.dsn, schedule.environment({}))
-    except EnvironmentMissing as error:
+        theirs = parse(schedule.expand(schedule.dsn, schedule.environment({})), schedule.folder)
+    except (EnvironmentMissing, UsageError) as error:
         return f"warning: this shell has what cron will not have: {error}"
+    if (theirs.kind, theirs.host, theirs.port, theirs.database) != (found.kind, found.host, found.port, found.database):
+        return (
+            f"warning: the DSN of this shell ({origin}) names another server or database than the schedule's, by which"
+            " cron will tick: if it is not the same one by another name, install there too"
+        )
     return None
 
 

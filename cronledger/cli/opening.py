@@ -22,7 +22,9 @@ LOOKS = 60.0
 
 
 def find_schedule(option: str | None) -> str:
-    """Where the schedule is: the option, else CRONLEDGER_SCHEDULE, else ./schedule.toml."""
+    """Where the schedule is: the option, else CRONLEDGER_SCHEDULE, else ./schedule.toml. Raises UsageError."""
+    if option == "":
+        raise UsageError("--schedule is empty: is a variable of the shell not set? Leave it out, or give it a path")
     return option or os.environ.get("CRONLEDGER_SCHEDULE") or "schedule.toml"
 
 
@@ -142,6 +144,8 @@ def minute_of(text: str, schedule: Schedule) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text)
+        if len(text) <= len("2026-11-30"):  # a day has no minute
+            raise ValueError(text)
         if moment.tzinfo is None:
             moment = _local(moment, text, schedule)
         if not 1970 <= moment.year < 9999:  # beyond, not every zone can tell the time

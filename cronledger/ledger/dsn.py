@@ -171,7 +171,7 @@ def _mysql(text: str, rest: str) -> Dsn:
         raise Malformed("it has a query key that is not known", "the known ones are " + ", ".join(_MYSQL_KEYS))
     _check_seconds(options.get("connect_timeout", "1").lstrip("0"))
     if not database:
-        raise Malformed("it names no database", "write mysql://…@host/database")
+        raise Malformed("it names no database", "write it behind the host, as in mysql://host/database")
     return Dsn("mysql", text, password, user, host or None, port, _decoded(database), options)
 
 

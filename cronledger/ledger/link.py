@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import ClassVar
 
 from cronledger.clock import elapsed
-from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable, UsageError
+from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import one_line
-from cronledger.ledger.dialect import Again, Dialect, Fault, Result, Row, Unstorable, Value
+from cronledger.ledger.dialect import Again, Dialect, Fault, Lost, Result, Row, Unstorable, Value
 from cronledger.masking import Mask
 
 BUDGET = 30.0
@@ -113,14 +113,14 @@ class Link:
     def _execute(self, statement: str, values: Mapping[str, Value], seconds: float) -> Result:
         try:
             return self.dialect.execute(statement, values, seconds)
-        except UnicodeError:
+        except UnicodeEncodeError:
             raise Unstorable("a text that is not UTF-8 cannot be sent to the ledger") from None
 
     def _connect(self, seconds: float) -> None:
         try:
             self.dialect.connect(seconds)
-        except ValueError:  # its text may repeat the DSN
-            raise UsageError("the ledger's DSN is malformed: its driver cannot read it") from None
+        except ValueError as error:  # its text may repeat the DSN
+            raise Lost(f"the driver fails at the DSN, or at what answers there, {type(error).__name__}") from None
         if password := self.dialect.password:
             self.mask.learn(password)
 

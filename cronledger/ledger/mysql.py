@@ -2,6 +2,7 @@
 
 import contextlib
 import ssl
+import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -35,6 +36,9 @@ _DUPLICATE = {1062}
 _EXISTS = {1050, 1060, 1061}
 _DENIED = {1044, 1142, 1143, 1227}
 _REFUSED = {1045, 1049, 1129, 1130, 1251, 1698, 1862}
+
+# What PyMySQL raises, beside errors of its own, when what it reads is no answer of MySQL.
+_GARBLED = (struct.error, LookupError, ValueError, AssertionError, TypeError)
 
 _ASCII = "CHARACTER SET ascii COLLATE ascii_bin"
 _UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -128,6 +132,8 @@ class Mysql:
         except pymysql.Error as error:
             self.close()
             self._understand(error)
+        except _GARBLED as error:
+            self._lose(error)
         except OSError as error:
             raise LedgerError(
                 f"the ledger's TLS files cannot be used ({error}); check the ssl_ keys in the DSN"
@@ -163,6 +169,14 @@ class Mysql:
                 return Result([dict(zip(names, row, strict=True)) for row in cursor.fetchall()], cursor.rowcount)
         except pymysql.Error as error:
             self._understand(error)
+        except _GARBLED as error:
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> NoReturn:
+        if isinstance(error, UnicodeEncodeError):  # of what we sent
+            raise error
+        self.close()
+        raise Lost(f"what answers there does not speak MySQL's protocol, {type(error).__name__}") from None
 
     def _understand(self, error: pymysql.Error) -> NoReturn:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0

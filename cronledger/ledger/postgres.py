@@ -106,7 +106,7 @@ class Postgres:
         except psycopg.ProgrammingError:
             # The error's own text would repeat the DSN with its password.
             raise UsageError(
-                "the ledger's DSN is malformed: libpq cannot read it; write postgresql://…@host:port/name"
+                "the ledger's DSN is malformed: libpq cannot read it; write it as in postgresql://host/database"
             ) from None
         hosts = str(named.get("hostaddr") or named.get("host") or "").count(",") + 1
         asked = int(str(named.get("connect_timeout") or 0))
@@ -155,7 +155,9 @@ class Postgres:
         state, text = error.sqlstate or "", error.diag.message_primary or str(error)
         if state.startswith(_AGAIN):
             raise Again(text) from None
-        if state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
+        if state.startswith(_LOST) or (
+            not state and not isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+        ):
             self.close()
             raise Lost(text) from None
         if state == "23505":

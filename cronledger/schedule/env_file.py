@@ -21,7 +21,7 @@ def read(path: str) -> dict[str, str]:
             text = file.read().removeprefix(_BOM).decode()
     except OSError as error:
         raise EnvironmentMissing(
-            f"env_file {path} cannot be read: {error.strerror}; put it there for this user, or drop the key"
+            f"env_file {path} cannot be read: {error.strerror}; let this user find and read it there, or drop the key"
         ) from None
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1

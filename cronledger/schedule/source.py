@@ -38,7 +38,10 @@ class Source:
             with open(descriptor, "rb") as file:
                 return file.read().removeprefix(_BOM)
         except OSError as error:
-            self._refuse(0, f"cannot be read: {error.strerror}", "name another by --schedule or CRONLEDGER_SCHEDULE")
+            instead = "name another by --schedule or CRONLEDGER_SCHEDULE"
+            if isinstance(error, PermissionError):
+                instead = "let this user read it, and enter its folder"
+            self._refuse(0, f"cannot be read: {error.strerror}", instead)
 
     def _decoded(self, data: bytes) -> str:
         try:
@@ -58,6 +61,8 @@ class Source:
             line = int(number) if number.isdigit() else self.text.rstrip("\n").count("\n") + 1
             twice = wrong.startswith(("Cannot ", "Duplicate "))
             instead = "write each key and each table once" if twice else "strings stand in quotes"
+            if "('job',)" in wrong:
+                instead = "write each job below a [[job]] of its own"
             self._refuse(line, f"not TOML: {_with_table(wrong)}", f"{instead}, see https://toml.io/en/v1.0.0")
         except (RecursionError, ValueError) as error:  # nested too deeply, an integer too large
             wrong = f"too much for the TOML parser ({str(error).partition(':')[0]})"

@@ -394,6 +394,10 @@ def _lives(pid: int | None, start: int | None, run_id: str, since: int) -> bool:
 
 
 PROCESS = SimpleNamespace(
-    Owner=Owner, own=lambda: Owner.parse(here.actor.owner), ticks=int, lives=_lives, let_start=lambda _: None
+    Owner=Owner,
+    own=lambda: Owner.parse(here.actor.owner),
+    ticks=int,
+    lives=_lives,
+    let_start=lambda _: None,
 )
 """In place of cronledger.process, as cronledger.fate asks it."""
