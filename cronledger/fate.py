@@ -66,10 +66,10 @@ def put_down(ledger: Ledger, run: Run) -> None:
     command = process.Owner(own.boot, own.pid_namespace, run.pid, run.pid_start)
     if not command.is_alive() or ledger.find(run.id) != run:
         return
-    over = elapsed() + DYING
-    process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL)
-    while command.is_alive() and elapsed() < over:
-        time.sleep(0.01)
+    if process.signal_group(run.pid, run.pid_start, run.id, signal.SIGKILL):
+        over = elapsed() + DYING
+        while command.is_alive() and elapsed() < over:
+            time.sleep(0.01)
 
 
 def reap(ledger: Ledger, schedule: Schedule, run: Run, why: str) -> Reaped | None:
