@@ -121,7 +121,7 @@ class Endings:
             yield self._event(ending, ending.outcome.reason)
             yield Trouble(
                 f"{error}; not recorded: the end of {ending.run.job}, run {ending.run.id}"
-                f" ({ending.outcome.reason or 'exit 0'}); its row stays running until the next tick of this node"
+                f" ({ending.outcome.reason or 'exit 0'}); its row may stay running until the next tick of this node"
                 f" reaps it, or another's {_reaped_when(ending.run)}"
             )
 

@@ -107,7 +107,7 @@ class Work:
         """The tick of `minute`, made ready ahead; None when that did not succeed, so that it is tried again then."""
         self._link.refill(AHEAD)
         with suppress(CronledgerError):
-            tick = self._ready(minute) if self._moment_of(minute) > elapsed() else None
+            tick = self._ready(minute) if self._moment_of(minute) > elapsed() and not self._is_over else None
             gc.collect()  # now, rather than amid the claims
             return tick
         return None

@@ -135,7 +135,10 @@ def test_crontab_goes_in(under_cron: UnderCron) -> None:
 
 def test_each_slot_runs_once(under_cron: UnderCron) -> None:
     """Minute after minute one of the nodes runs the job and says so, and the other is silent."""
-    machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
+    try:
+        machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: ran {under_cron.ran()}, said {under_cron.said()}") from None
     under_cron.crontab.unlink()
     machine.wait_for(lambda: not under_cron.is_ticking(), 30, "the last ticks ended")
     ran, said = under_cron.ran(), under_cron.said()

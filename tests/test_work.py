@@ -423,6 +423,17 @@ def test_a_signal_lets_commands_finish(place: Place, wait_for: WaitFor, signum: 
     assert {state for (state,) in place.rows("state")} == {"completed"}
 
 
+def test_told_to_end_it_reads_no_schedule_any_more(embedded: Place) -> None:
+    """A deploy puts the new file there and then restarts it: nothing is said of what will not be ticked."""
+    embedded.write(f'name = "ok"\ncommand = "{TRACE}"')
+    worker = embedded.work()
+    embedded.completes(1)
+    worker.next_minute(before=30)
+    (embedded.folder / "schedule.toml").write_text("nonsense = 1\n")
+    worker.send(signal.SIGTERM)
+    assert (worker.wait(), worker.err) == (0, [])
+
+
 def test_after_its_grace_commands_are_ended(embedded: Place, wait_for: WaitFor) -> None:
     """As by a tick that is told to end: with the signal, recorded as such, exit 1."""
     embedded.write(f'name = "long"\ncommand = "{UNTIL_GO}"')

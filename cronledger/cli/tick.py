@@ -75,10 +75,11 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
                 failed = printer.print_events(work.events())
             return 1 if failed or stopper.signal_name else 0
     except CronledgerError as error:
-        if error.exit_status != 1 or options.get("dry-run"):  # which would claim nothing
+        if options.get("dry-run"):  # which would claim nothing
             raise
         said = f"ended by {stopper.signal_name}" if stopper.signal_name else str(error)
-        raise type(error)(not_claimed(said, slots)) from None
+        kind = UsageError if isinstance(error, UsageError) else type(error)
+        raise kind(not_claimed(said, slots)) from None
 
 
 def _link(options: Mapping[str, str | bool], schedule: Schedule, environment: Environment) -> Link:
