@@ -36,8 +36,8 @@ class Tick:
     """One tick of one node: the `slots` of its minute, each claimed when it is due, and the runs of the `runner`.
 
     `moment_of` tells when the node's clock reaches an instant, as a moment of `elapsed()`. `environment` is asked for
-    once, when something starts. `asked`: an operator chose the minute, and is told of everything. Nothing is claimed
-    from `ends_at` on, a moment of `elapsed()`.
+    once, when something starts. `asked`: an operator chose the minute, and is told of everything; `watched`: and sits
+    at a terminal, for what was said before. Nothing is claimed from `ends_at` on, a moment of `elapsed()`.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Tick:
         *,
         moment_of: "Callable[[datetime], float]",
         asked: bool = False,
+        watched: bool = False,
         ends_at: float = math.inf,
     ) -> None:
         self._runner = runner
@@ -61,6 +62,7 @@ class Tick:
         self._crowded_at: int | None = None
         self._rows: list[Remembered] | None = None
         self._asked = asked
+        self._watched = watched
         self._shares = self._ledger.link.dialect.is_shared and not asked
         self._ends_at = ends_at
         self._keep = runner.schedule.keep
@@ -243,7 +245,7 @@ class Tick:
         down = stood_down(self._ledger, run, holder)
         if self._is_to_say(slot, run):
             yield down
-        elif self._asked:
+        elif self._watched:
             yield Trouble(f"{run.job} is not claimed: {down.because(self._runner.schedule.zone)}", is_failure=False)
 
     def _is_to_say(self, slot: Slot, run: Run) -> bool:

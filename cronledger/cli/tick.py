@@ -1,6 +1,7 @@
 """`cronledger tick`: the work of one minute, its events as lines, its end as an exit status. Knows no typer."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +72,8 @@ def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: 
             gc.enable()  # from here on the process may live for hours
             with Runner(schedule, ledger, expected=len(slots) + 1) as runner:
                 stopper.forward(runner.stop)
-                work = Tick(runner, environment, slots, moment_of=moment_of, asked=bool(at))
+                watched = bool(at) and os.isatty(2)
+                work = Tick(runner, environment, slots, moment_of=moment_of, asked=bool(at), watched=watched)
                 failed = printer.print_events(work.events())
             return 1 if failed or stopper.signal_name else 0
     except CronledgerError as error:
