@@ -4,8 +4,10 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
+import machine
 import pytest
 from conftest import Database
 from deployed import AT, Deployed, Run, said
@@ -53,6 +55,7 @@ def test_a_run_bars_the_next_one_on_its_own_node_only(deployed: Deployed, held: 
     """web1 stands down while its run goes on, says so once, and web2 is not concerned; by hand likewise."""
     held('name = "rotate"\nscope = "node"')
     deployed.write('name = "rotate"\nscope = "node"\ncommand = "true"')
+    machine.wait_for(lambda: datetime.now(UTC).second < 40, what="time enough for two ticks of one minute")
     for line in ([r"stood down rotate: run of 2026-01-05 10:00 still going on web1 for \d+\.\ds"], []):
         done = deployed.tick("--dry-run", "--at", "2026-01-05T10:01")
         assert done.stdout.startswith("would stand down rotate: run of ")

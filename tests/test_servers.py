@@ -43,11 +43,12 @@ def test_commits_survive_a_restart(own_server: servers.OwnServer, mode: str) -> 
 def test_paused_server_is_silent(own_server: servers.OwnServer) -> None:
     """A paused server still takes connections and answers nothing; the next test finds it going again."""
     own_server.pause()
-    states = {
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        for pid in machine.processes(own_server.folder)
-    }
-    assert states == {"T"}
+
+    def states() -> set[str]:
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in machine.processes(own_server.folder)]
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+    machine.wait_for(lambda: states() == {"T"}, what="all of its processes are stopped")
 
 
 def test_nothing_remains_of_killed_tests(tmp_path: Path) -> None:
