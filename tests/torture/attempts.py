@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 from conftest import ROOT
@@ -172,6 +173,7 @@ def _waiting(stage: Stage, delay: str = "5m", **options: Any) -> Any:
     """A tick whose run has failed once."""
     tick = _start(stage, FAILS, delay, **options)
     stage.wait_for(lambda: _attempts(stage) and stage.living() == [tick.pid], "it has failed once")
+    time.sleep(0.5)  # that the tick knows of it by now shows nowhere
     return tick
 
 
