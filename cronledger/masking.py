@@ -160,9 +160,8 @@ class Tail:
         shown, cut = self._masked()
         kept = shown[-LIMIT:]
         if cut or len(kept) < len(shown):
-            kept = (
-                kept[:3].lstrip(_CONTINUATION) + kept[3:]
-            )  # of a character that was parted; UTF-8 has 4 bytes at most
+            # The rest of a character that was parted: UTF-8 has 4 bytes at most (RFC 3629).
+            kept = kept[:3].lstrip(_CONTINUATION) + kept[3:]
         cut += len(shown) - len(kept)
         text = harmless(_as_left_on_screen(kept.decode("utf-8", "replace")))
         return f"[{cut:,} bytes cut]\n{text}" if cut else text
