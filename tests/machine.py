@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+PORTS = range(20000, 32768)
 
 
 class ProgramMissing(Exception):
@@ -98,9 +101,14 @@ def unprivileged(account: str, folder: Path) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A TCP port of 127.0.0.1 on which nobody listens, below those that Linux gives to connections (ip(7)).
+
+    Of those the kernel may take one for any connection until it is listened on, and again while its server is down.
+    """
+    while True:
+        port = random.SystemRandom().choice(PORTS)  # hypothesis sets the state of `random`
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def listens(port: int) -> bool:
