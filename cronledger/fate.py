@@ -55,13 +55,15 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
 
 
 def put_down(ledger: Ledger, run: Run) -> None:
-    """Kill the command of a run to be reaped, if it lives on this node: its tick, stopped maybe, did not end it.
+    """Kill the command of a run to be reaped, if it lives on this node and its tick, gone or stopped, cannot end it.
 
     Not when its row is another by now: its tick is well, and renewed its lease since the row was read. What a command
     that has exited left behind is not ended.
     """
     theirs, own = process.Owner.parse(run.owner), process.own()
     if theirs is None or own is None or not own.same_machine(theirs) or run.pid is None or run.pid_start is None:
+        return
+    if theirs.is_alive() and not theirs.is_stopped():
         return
     command = process.Owner(own.boot, own.pid_namespace, run.pid, run.pid_start)
     if not command.is_alive() or ledger.find(run.id) != run:

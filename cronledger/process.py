@@ -53,6 +53,14 @@ class Owner:
             return not _shows_all(proc)
         return found.lives and found.start == self.start
 
+    def is_stopped(self, proc: str = PROC) -> bool:
+        """Whether it is stopped, by SIGSTOP or Ctrl-Z, so that it does nothing though it lives."""
+        try:
+            found = _process(self.pid, proc)
+        except OSError:
+            return False
+        return found is not None and found.stopped and found.start == self.start
+
 
 def own(proc: str = PROC) -> Owner | None:
     """This process; None where procfs is not mounted, or is that of another PID namespace."""
@@ -132,6 +140,7 @@ def living_groups(proc: str = PROC) -> frozenset[int] | None:
 class _Process:
     pid: int
     lives: bool
+    stopped: bool
     group: int
     session: int
     kernel: bool
@@ -150,7 +159,9 @@ def _process(pid: int, proc: str) -> _Process | None:
     threads, start = int(rest[10]), int(rest[12])
     # A process whose first thread ended is shown as a zombie although its other threads go on.
     alive = state not in (b"Z", b"X", b"x") or threads > 1
-    return _Process(pid, alive, int(group), int(session), bool(int(flags) & _KERNEL_THREAD), start)
+    return _Process(
+        pid, alive, state in (b"T", b"t"), int(group), int(session), bool(int(flags) & _KERNEL_THREAD), start
+    )
 
 
 def _processes(proc: str) -> Iterator[_Process]:

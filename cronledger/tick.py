@@ -60,6 +60,7 @@ class Tick:
         self._turns = Turns(self._ledger, due, until=min(until, ends_at) - LAST)
         self._places: Places | None = None
         self._crowded_at: int | None = None
+        self._lacking: set[str] = set()
         self._rows: list[Remembered] | None = None
         self._asked = asked
         self._watched = watched
@@ -169,7 +170,8 @@ class Tick:
             return
         job, environment, flight = slot.job, self._environment(), self._runner.flight()
         if why := flight.missing(job, environment):
-            if slot.cause == "schedule":
+            if slot.cause == "schedule" and job.name not in self._lacking:
+                self._lacking.add(job.name)  # once for all slots of an interval job
                 yield Trouble(f"{job.name} cannot start on this node: {why}; its slot is left to the other nodes")
             return
         yield from self._wait_for_place()

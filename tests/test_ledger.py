@@ -1,5 +1,6 @@
 """The ledger's conformance: what every database must hold, on real servers."""
 
+import os
 import signal
 import subprocess
 import threading
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from conftest import Database
@@ -28,6 +30,7 @@ from cronledger.ledger import (
     pruning,
     schema,
 )
+from cronledger.ledger.dialect import Lost
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.holding import record_pid
 from cronledger.ledger.link import Link
@@ -512,17 +515,66 @@ def test_what_the_driver_cannot_take_is_an_error_of_ours(node: Opener) -> None:
     assert (found.state, found.failure_reason) == ("failed", "cannot start: \\udcff is not there")
 
 
-def test_what_was_renewed_meanwhile_is_not_put_down(installed: Database) -> None:
-    """A row read before its tick renewed it may look dead: only while it is as it was read is its command killed."""
+def test_what_is_put_down(installed: Database) -> None:
+    """The command of a tick that is stopped, while the row is as it was read; one renewed meanwhile may look dead."""
     own = process.own()
     assert own is not None
-    ledger = open_ledger(link_to(installed), namespace="default", node="web1", owner=own.text)
-    with closing(ledger.link), subprocess.Popen(["sleep", "300"], start_new_session=True) as command:
+    sleep = partial(subprocess.Popen, ["sleep", "300"], start_new_session=True)
+    with sleep() as tick, sleep() as command, closing(link_to(installed)) as link:
+        start = process.start_time(tick.pid)
+        assert start is not None
+        ledger = open_ledger(link, namespace="default", node="web1", owner=replace(own, pid=tick.pid, start=start).text)
         run = draft(ledger, lease=HOUR, stale_after=None)
         ledger.claim(run)
         record_pid(ledger, run, command.pid, process.start_time(command.pid))
         [read] = ledger.running()
+        fate.put_down(ledger, read)  # its tick can end it
+        tick.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, tick.pid, os.WSTOPPED)
         fate.put_down(ledger, replace(read, expires_at=read.expires_at - HOUR))
         assert command.poll() is None
         fate.put_down(ledger, read)
         assert command.wait(30) == -signal.SIGKILL
+        tick.kill()
+
+
+FAR_OFF = {
+    "postgres": (["infinity", "12000-01-01"], ["-infinity", "0044-03-15 BC", "0001-01-01"]),
+    "sqlite": (["9999-12-31"], ["0001-01-01"]),
+}
+ZEROS = (["9999-12-31 23:59:59"], ["0001-01-01", "0000-00-00", "2026-00-00"])
+
+
+def test_an_instant_beyond_all_others(installed: Database, node: Opener) -> None:
+    """What an operator wrote by hand, `infinity` or a date of zeros, is read as one far off: no tick fails of it."""
+    ledger = node()
+    run = draft(ledger)
+    ledger.claim(run)
+    late, early = FAR_OFF.get(installed.kind, ZEROS)
+    for text in (*late, *early):
+        ledger.link.send(f"UPDATE cronledger_runs SET expires_at = '{text}'")
+        [found] = ledger.running()
+        assert (found.expires_at > run.started_at) is (text in late), text
+        assert found.expires_at + timedelta(days=365) < datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_instant_that_is_none(node: Opener) -> None:
+    """SQLite keeps any text: the row's is named, and what to write."""
+    ledger = node()
+    ledger.claim(draft(ledger))
+    ledger.link.send("UPDATE cronledger_runs SET expires_at = 'soon'")
+    with pytest.raises(LedgerError, match="a row of the ledger has the instant soon; write 2026-"):
+        ledger.running()
+
+
+def test_a_long_word_of_the_driver_is_cut_in_its_parentheses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence around it stays whole, so that scripts find its end."""
+    link = open_link(parse("postgresql://app@127.0.0.1/ledger", "/"), budget=1.0)
+
+    def lost(seconds: float) -> None:
+        raise Lost("no route to any host, " * 100)
+
+    monkeypatch.setattr(link.dialect, "connect", lost)
+    with pytest.raises(LedgerUnreachable, match=r"^ledger unreachable \(no route.{300,400}…\)$"):
+        link.send("SELECT 1")

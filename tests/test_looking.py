@@ -301,6 +301,15 @@ def test_a_name_that_is_none_is_answered(sqlite: Database, run: Run, words: str)
     assert re.fullmatch(r"cronledger: [A-Z-]+ is empty: is a variable of the shell not set\? .*\n", done.stderr)
 
 
+@pytest.mark.parametrize("words", ["tick --at=", "tick --dry-run --at=", "run nightly --wait=", "list --schedule="])
+def test_an_option_that_is_empty_is_wrong_usage(run: Run, words: str) -> None:
+    """As of a variable of the shell that is not set: it is not as if it had been left out."""
+    done = run(*words.split())
+    option = words.split()[-1].removesuffix("=")
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr.startswith(f"cronledger: {option} is empty: is a variable of the shell not set? ")
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("histroy", "history"), ("lst", "list"), ("shw", "show")])
 def test_near_miss_of_a_command_names_it(run: Run, typed: str, meant: str) -> None:
     """A mistyped command is answered with the nearest one, and exit status 2."""

@@ -98,14 +98,21 @@ def test_only_the_same_boot_and_namespace_may_look(boot, namespace, same):
 
 
 def test_an_owner_is_dead_when_its_process_is_a_zombie_gone_or_another(shell):
-    """A pid that was given again, a zombie and a process that is gone do not live."""
+    """A pid that was given again, a zombie and a process that is gone do not live; one that is stopped does."""
     child = shell(SLEEP)
     owner = Owner("b", 1, child.pid, start_time(child.pid))
     assert owner.is_alive()
     assert not Owner("b", 1, child.pid, owner.start + 1).is_alive()
+    assert not owner.is_stopped()
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    assert owner.is_alive()
+    assert owner.is_stopped()
+    assert not Owner("b", 1, child.pid, owner.start + 1).is_stopped()
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not owner.is_alive()
+    assert not owner.is_stopped()
     child.wait()
     assert not owner.is_alive()
 

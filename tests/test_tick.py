@@ -209,6 +209,26 @@ def test_an_adopter_that_dies_is_succeeded(
     assert (len(lines), err, deployed.rows("state")) == (2, "", [("failed",)])
 
 
+def test_an_expired_run_whose_tick_lives_is_only_reaped(
+    deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path
+) -> None:
+    """Its tick can end the command by itself: nobody else does, and one node says that the window is over."""
+    deployed.write(f'name = "slow"\ncommand = "while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"')
+    tick = spawn("tick", cwd=tmp_path, env=deployed.env)
+    wait_for(lambda: deployed.rows("pid", "pid IS NOT NULL"))
+    deployed.database.sql("UPDATE cronledger_runs SET expires_at = created_at")
+    deployed.write('name = "slow"\nenabled = false\ncommand = "true"')
+    said(
+        deployed.tick(CRONLEDGER_NODE="web2"),
+        r"reaped slow: run of \d\d:\d\d on web1, started \d\d:\d\d:\d\d, window of 60m0s over",
+        status=1,
+    )
+    (tmp_path / "go").touch()
+    out, err = tick.communicate(timeout=30)
+    assert re.fullmatch(rf"{AT} failed slow in \d+\.\ds: ended \(exit 0\) after it was reaped at \d\d:\d\d\n", out)
+    assert (err, tick.returncode) == ("", 1)
+
+
 def test_a_run_that_ends_after_it_was_reaped_has_its_own_line(
     deployed: Deployed, spawn: Spawn, wait_for: WaitFor, tmp_path: Path
 ) -> None:
@@ -397,6 +417,21 @@ def test_a_refused_schedule_runs_nothing(embedded: Deployed) -> None:
 def test_no_dsn_at_all_names_all_three_ways(embedded: Deployed) -> None:
     """Wrong usage: exit 2."""
     complained(embedded.tick(CRONLEDGER_DSN=""), r"--dsn.*CRONLEDGER_DSN.*\[ledger\]", status=2)
+
+
+def test_an_interval_job_that_cannot_start_here_says_so_once(
+    embedded: Deployed, spawn: Spawn, wait_for: WaitFor
+) -> None:
+    """Once a tick, not for each of its slots: the program is there for none of them."""
+    embedded.write(
+        'name = "gone"\nevery = "1s"\ncommand = ["bin/report"]',
+        'name = "ok"\nevery = "1s"\ncommand = ["true"]\nreport = "all"',
+    )
+    tick = spawn("tick", cwd=embedded.folder, env=embedded.env)
+    wait_for(lambda: len(embedded.rows("id")) > 2)
+    tick.terminate()
+    _, err = tick.communicate(timeout=30)
+    assert err.count("gone cannot start on this node") == 1, err
 
 
 def test_wrong_usage_of_a_plain_tick_goes_to_help(embedded: Deployed) -> None:

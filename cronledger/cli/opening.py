@@ -21,11 +21,16 @@ LOOKS = 60.0
 """Seconds for all that it asks, once the ledger has answered: `list` takes one look for each job."""
 
 
+def given(option: str, text: str | None, what: str) -> str | None:
+    """The value of an option, None where it was left out. Raises UsageError for an empty one; `what` it takes."""
+    if text == "":
+        raise UsageError(f"{option} is empty: is a variable of the shell not set? Leave it out, or give it {what}")
+    return text
+
+
 def find_schedule(option: str | None) -> str:
     """Where the schedule is: the option, else CRONLEDGER_SCHEDULE, else ./schedule.toml. Raises UsageError."""
-    if option == "":
-        raise UsageError("--schedule is empty: is a variable of the shell not set? Leave it out, or give it a path")
-    return option or os.environ.get("CRONLEDGER_SCHEDULE") or "schedule.toml"
+    return given("--schedule", option, "a path") or os.environ.get("CRONLEDGER_SCHEDULE") or "schedule.toml"
 
 
 def load_for_work(path: str) -> Schedule:
@@ -71,10 +76,8 @@ class Environment:
 
 def find_dsn(option: str | None, schedule: Schedule | None, environment: Environment) -> Dsn:
     """The ledger's DSN: the option, else CRONLEDGER_DSN, else the schedule's. Raises UsageError without one."""
-    if option == "":
-        raise UsageError("--dsn is empty: is a variable of the shell not set? Leave the option out, or give it a DSN")
-    if given := option or os.environ.get("CRONLEDGER_DSN"):
-        return parse(given, _current_folder())
+    if text := given("--dsn", option, "a DSN") or os.environ.get("CRONLEDGER_DSN"):
+        return parse(text, _current_folder())
     if schedule is not None and schedule.dsn is not None:
         text = schedule.expand(schedule.dsn, environment()) if "${" in schedule.dsn else schedule.dsn
         return parse(text, schedule.folder)

@@ -15,6 +15,7 @@ from cronledger.cli.opening import (
     Environment,
     duration_of,
     find_schedule,
+    given,
     job_of,
     load_for_work,
     node_name,
@@ -68,7 +69,8 @@ def run(
         cronledger run reports:build --wait 10m
     """
     start = start_of(context)
-    window = duration_of("--wait", wait) if wait else timedelta()
+    patience = given("--wait", wait, "a duration")
+    window = duration_of("--wait", patience) if patience else timedelta()
     read = load_for_work(find_schedule(schedule))
     wanted = job_of(read, job)
     environment = Environment(read)

@@ -15,6 +15,7 @@ from cronledger.cli.opening import (
     complaint,
     find_dsn,
     find_schedule,
+    given,
     load_for_work,
     minute_of,
     node_name,
@@ -44,9 +45,9 @@ def tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: f
 
 def _tick(options: Mapping[str, str | bool], wall_seconds: float, wall_read_at: float, errors: Lines) -> int:
     wall = datetime.fromtimestamp(wall_seconds, UTC)
+    at = given("--at", text_of(options, "at"), "a time")
     schedule = load_for_work(find_schedule(text_of(options, "schedule")))
     node = node_name(text_of(options, "node"))
-    at = text_of(options, "at")
     due_at = minute_of(at, schedule) if at else wall.replace(second=0, microsecond=0)
     if due_at > wall and not options.get("dry-run"):
         raise UsageError(f"--at {at}: a minute still to come cannot be made up; with --dry-run it can be looked at")

@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from cronledger.errors import LedgerError, LedgerNotInstalled
 
 Value = str | int | datetime | None
 Row = dict[str, object]
+
+
+EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""What is before or after is taken for these: an operator may have written `infinity`, or a date of zeros."""
 
 
 class Fault(Exception):
@@ -91,6 +96,8 @@ class Dialect(Protocol):
     """Whether a table without rows can be given a column that is NOT NULL and has no default."""
     preparation: str
     """What install sends first; "" for nothing."""
+    shortest: float
+    """Seconds that the shortest attempt to connect may take."""
 
     def connect(self, seconds: float) -> None:
         """Open the connection within `seconds`. Raises Lost, or a LedgerError when trying again is of no use."""
@@ -116,7 +123,7 @@ class Dialect(Protocol):
         """Whether there is a connection, as far as is known on this side."""
 
     def instant(self, value: object) -> datetime:
-        """A value read from a column of type `instant`, as an aware datetime in UTC."""
+        """A value read from a column of type `instant`, as an aware datetime in UTC. Raises ValueError for none."""
 
     def version(self) -> str:
         """The server's name and version, as `PostgreSQL 15.18`."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 from cronledger.clock import elapsed
 from cronledger.errors import LedgerBusy, LedgerError, LedgerUnreachable
 from cronledger.events import one_line
-from cronledger.ledger.dialect import Again, Dialect, Fault, Lost, Result, Row, Unstorable, Value
+from cronledger.ledger.dialect import EARLIEST, LATEST, Again, Dialect, Fault, Lost, Result, Row, Unstorable, Value
 from cronledger.masking import Mask
 
 BUDGET = 30.0
@@ -97,11 +97,15 @@ class Link:
             except Fault as fault:
                 again = True
                 tries -= 1
-                over = tries <= 0 or self._hurried or elapsed() + pause >= min(deadline, self.until)
+                over = (
+                    tries <= 0
+                    or self._hurried
+                    or elapsed() + pause >= min(deadline - self.dialect.shortest, self.until)
+                )
                 if isinstance(fault, Again) and (over or elapsed() - busy_from >= min(BUSY, self._attempt)):
-                    raise LedgerBusy(f"ledger busy ({self._safe(str(fault))})") from None
+                    raise LedgerBusy(f"ledger busy ({self._short(fault)})") from None
                 if over:
-                    raise LedgerUnreachable(f"ledger unreachable ({self._safe(str(fault))})") from None
+                    raise LedgerUnreachable(f"ledger unreachable ({self._short(fault)})") from None
             self._wait(pause)
             pause = min(2 * pause, 2.0)
 
@@ -130,9 +134,12 @@ class Link:
         share = max(0.5, min(HURRIED if self._hurried else self._attempt, deadline - now))
         return max(SHORTEST, min(share, self.until - now))
 
+    def _short(self, said: object) -> str:
+        text = self._safe(str(said))
+        return text if len(text) <= self.longest else text[: self.longest] + "…"
+
     def _safe(self, text: str) -> str:
-        safe = one_line(self.mask.text(text))
-        return safe if len(safe) <= self.longest else safe[: self.longest] + "…"
+        return one_line(self.mask.text(text))
 
     def refill(self, seconds: float) -> None:
         """Give the calls to come `seconds`, whatever was left to them."""
@@ -162,8 +169,13 @@ class Link:
                 line.shutdown(socket.SHUT_RDWR)
 
     def instant(self, value: object) -> datetime | None:
-        """An instant read from a row, in UTC."""
-        return None if value is None else self.dialect.instant(value)
+        """An instant read from a row, in UTC, from EARLIEST to LATEST. Raises LedgerError for what is none."""
+        try:
+            return None if value is None else max(EARLIEST, min(self.dialect.instant(value), LATEST))
+        except ValueError:
+            raise LedgerError(
+                f"a row of the ledger has the instant {self._short(value)}; write 2026-11-30 03:15:00.000000, in UTC"
+            ) from None
 
     def close(self) -> None:
         """Close the connection; the next statement makes a new one."""

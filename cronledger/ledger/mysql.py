@@ -12,6 +12,7 @@ from pymysql.connections import Connection
 
 from cronledger.errors import LedgerError
 from cronledger.ledger.dialect import (
+    EARLIEST,
     Again,
     Duplicate,
     Exists,
@@ -92,6 +93,7 @@ class Mysql:
     )
     adds_not_null = True
     preparation = ""
+    shortest = 1.0
 
     def __init__(self, dsn: Dsn, longest: float = 10.0) -> None:
         self._dsn = dsn
@@ -104,7 +106,7 @@ class Mysql:
 
     def connect(self, seconds: float) -> None:
         options = self._dsn.options
-        within = max(1.0, min(seconds, float(options.get("connect_timeout", seconds))))
+        within = max(self.shortest, min(seconds, float(options.get("connect_timeout", seconds))))
         verified = bool(options.get("ssl_ca"))
         try:
             self._connection = _Connection(
@@ -153,7 +155,7 @@ class Mysql:
         bounds = (
             "SET SESSION autocommit = 1, unique_checks = 1, sql_mode = 'STRICT_ALL_TABLES',"
             " innodb_lock_wait_timeout = 3, lock_wait_timeout = 5,"
-            " sql_select_limit = DEFAULT, group_concat_max_len = 1024"
+            " sql_select_limit = 18446744073709551615, group_concat_max_len = 1024"
         )
         if "MariaDB" in self._server():
             return f"{bounds}, max_statement_time = {self._longest:g}"
@@ -231,7 +233,8 @@ class Mysql:
         return line.fileno() if line is not None else None
 
     def instant(self, value: object) -> datetime:
-        assert isinstance(value, datetime)
+        if not isinstance(value, datetime):  # of zeros, which PyMySQL leaves as text
+            return EARLIEST
         return value.replace(tzinfo=UTC)
 
     def _server(self) -> str:

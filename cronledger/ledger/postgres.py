@@ -11,6 +11,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cronledger.errors import LedgerError, UsageError
 from cronledger.ledger.dialect import (
+    EARLIEST,
+    LATEST,
     Again,
     Duplicate,
     Exists,
@@ -33,6 +35,9 @@ _PASSING = (
     *("cannot connect to server", "login has been failing", "no more connections", "timeout"),
 )
 
+_PER_HOST = 2
+"""Seconds, the shortest connect_timeout that libpq takes."""
+
 # What libpq says by itself when the server asks for a password and the DSN has none.
 _NO_PASSWORD = "no password supplied"
 
@@ -49,7 +54,11 @@ class _Instant(Loader):
     """An instant as _BOUNDS lets it be written. psycopg goes by the DateStyle that the session has when it reads."""
 
     def load(self, data: Buffer) -> datetime:
-        return datetime.fromisoformat(bytes(data).decode("ascii"))
+        text = bytes(data).decode("ascii")
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:  # infinity, or a year that Python does not have
+            return EARLIEST if text.startswith("-") or text.endswith("BC") else LATEST
 
 
 class _Connection(psycopg.Connection[Any]):
@@ -95,6 +104,7 @@ class Postgres:
     def __init__(self, dsn: Dsn) -> None:
         self._dsn = dsn
         self._connection: _Connection | None = None
+        self.shortest = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -110,7 +120,8 @@ class Postgres:
             ) from None
         hosts = str(named.get("hostaddr") or named.get("host") or "").count(",") + 1
         asked = int(str(named.get("connect_timeout") or 0))
-        within = max(2, min(int(seconds / hosts), asked or int(seconds)))
+        self.shortest = _PER_HOST * hosts
+        within = max(_PER_HOST, min(int(seconds / hosts), asked or int(seconds)))
         try:
             self._connection = _Connection.connect(
                 self._dsn.text,

@@ -50,7 +50,7 @@ class Run:
     @property
     def window(self) -> timedelta | None:
         """The longest that the run may take: the job's stale_after when it was claimed. None: as long as its lease."""
-        if self.lease_ms is None:  # rows of older programs have nothing but this
+        if self.lease_ms is None and self.stale_after_ms is None:  # rows of older programs have nothing but this
             return self.expires_at - self.started_at - MARGIN
         return _timedelta(self.stale_after_ms)
 

@@ -28,6 +28,7 @@ class Sqlite:
     indexes = "SELECT name FROM pragma_index_list(%(table)s)"
     columns = 'SELECT name, 1 - "notnull" AS nullable FROM pragma_table_info(%(table)s)'
     adds_not_null = False
+    shortest = 0.0
     # WAL lets readers go on beside the one writer; it is kept in the file.
     preparation = "PRAGMA journal_mode = WAL"
 

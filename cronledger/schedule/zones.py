@@ -83,7 +83,7 @@ def _instead(name: str, form: str) -> str:
 
     names = sorted(one for one in zoneinfo.available_timezones() if not (one.isupper() or one.startswith("Etc/")))
     known = {known.rpartition("/")[2].lower(): known for known in names} | {known.lower(): known for known in names}
-    known["utc"] = "UTC"
+    known |= {"utc": "UTC", "localtime": "local"}
     cutoff = 1.0 if name.isupper() or len(name) <= 4 else 0.7
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
     return f"write {form.format(known[near[0]])}" if near else f"write a name such as {form.format('Europe/Paris')}"

@@ -39,6 +39,7 @@ MYSQL = {
     "character_set_results": "latin1",
     "tx_isolation": "'SERIALIZABLE'",
     "completion_type": "'CHAIN'",
+    "sql_select_limit": "1",
 }
 SAID = "a\\b 'c' \"d\" % é 😀"
 
