@@ -25,6 +25,8 @@ TEXTS = {
     "(root's tick refuses it); write chmod o-w on both",
     "both-days": 'cron "{cron}" restricts both day fields: it is due when either matches, not when both do; write * '
     "in one of them and, if both must hold, test for the other in the command",
+    "long-step": 'cron "{cron}" has a step of {step} in a field of {size} {units}: only 0 is left of it; write 0 '
+    'if that is meant, or, for an interval up to a day, every = "90m" in place of cron',
     "often-without-star": 'cron "{cron}" is due more than once an hour, but neither its minute nor its hour begins '
     "with a star: it keeps silent when {time} comes again on {day} in {zone}, where the clock is set back; "
     "write {instead}",
@@ -108,6 +110,10 @@ def _of_timing(job: Job, year: list[Span]) -> Iterator[_Found]:
 def _of_cron(cron: Cron) -> Iterator[_Found]:
     if cron.both_days:
         yield "both-days", {"cron": cron.expression}
+    for field, size, units in zip(cron.expression.split(), (60, 24), ("minutes", "hours"), strict=False):
+        step = field.removeprefix("*/")
+        if step != field and step.isdecimal() and int(step) > size:
+            yield "long-step", {"cron": cron.expression, "step": step, "size": size, "units": units}
 
 
 def _of_clock(cron: Cron, zone: tzinfo, year: list[Span]) -> Iterator[_Found]:

@@ -59,6 +59,8 @@ def test_the_printed_ddl_can_be_applied_by_hand(fresh: Deployed) -> None:
     """--print-sql connects to nothing and prints all that install would make; a tick then works."""
     printed = fresh.cli("install", "--print-sql")
     assert printed.returncode == 0
+    listed = json.loads(fresh.cli("install", "--print-sql", "--json").stdout)
+    assert ";\n\n".join(listed) + ";\n" == printed.stdout
     for statement in printed.stdout.split(";\n"):
         if statement.strip(" ;\n"):
             fresh.database.sql(statement.strip(" ;\n"))

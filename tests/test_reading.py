@@ -214,6 +214,9 @@ def test_explain_tells_an_expression(
         ("0,20 * * * *", []),
         ("0,20 0-23 * * *", ["dst-repeat", "dst-skip", "often-without-star"]),
         ("*/20 * * * *", []),
+        ("*/60 */24 * * *", []),
+        ("*/90 * * * *", ["long-step"]),
+        ("5 */36 * * *", ["long-step"]),
         ("nightly", ["dst-repeat", "dst-skip"]),
     ],
 )

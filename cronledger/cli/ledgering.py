@@ -54,7 +54,8 @@ def install(
     found = find_dsn(dsn, read, Environment(read))
     link = open_link(found, budget=LONG_WORK, install=True)
     if print_sql:
-        put(";\n\n".join(schema.statements(link.dialect)) + ";")
+        statements = schema.statements(link.dialect)
+        print_json(statements) if json else put(";\n\n".join(statements) + ";")
         return
     try:
         link.send(link.dialect.now, within=BY_HAND)

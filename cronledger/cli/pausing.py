@@ -187,7 +187,7 @@ def drain(
     \b
     Examples:
         cronledger drain web2 --reason "new disk"
-        cronledger history -n 100 | grep ' web2 .* running'      what still runs there
+        cronledger list | grep 'running since .* on web2'        what still runs there
     """
     why, name, read = _reason(reason), _node(drained), load(find_schedule(schedule))
     with opened(read, dsn, node_name(node)) as ledger:
