@@ -118,6 +118,7 @@ TYPES = {
     'timezone = "utc"': '1: timezone: unknown time zone "utc"; write "UTC"',
     'timezone = "PARIS"': '1: timezone: unknown time zone "PARIS"; write "Europe/Paris"',
     'timezone = "Nowhere/City"': '1: timezone: unknown time zone "Nowhere/City"; write a name such as "Europe/Paris"',
+    'timezone = "/etc/localtime"': '1: timezone: unknown time zone "/etc/localtime"; write "local"',
     'timezone = "tokyo"': '1: timezone: unknown time zone "tokyo"; write "Asia/Tokyo"',
     'namespace = "a b"': '1: namespace: "a b" is not a name; write ASCII letters, digits and . _ : / -, at most 128, '
     "starting with a letter or digit",
