@@ -49,9 +49,13 @@ class Run:
 
     @property
     def window(self) -> timedelta | None:
-        """The longest that the run may take: the job's stale_after when it was claimed. None: as long as its lease."""
-        if self.lease_ms is None and self.stale_after_ms is None:  # rows of older programs have nothing but this
-            return self.expires_at - self.started_at - MARGIN
+        """The longest that the run may take: the job's stale_after when it was claimed. None: as long as its lease.
+
+        Longer if `expires_at` is later than that: older programs wrote only this, and newer ones may move it.
+        """
+        if self.lease_ms is None:
+            until_reaped = self.expires_at - self.started_at - MARGIN
+            return max(until_reaped, _timedelta(self.stale_after_ms) or until_reaped)
         return _timedelta(self.stale_after_ms)
 
     @property
