@@ -107,10 +107,14 @@ def _install(nodes: UnderCron) -> None:
     nodes.crontab.write_text("".join(line.replace("%", r"\%") + "\n" for line in lines))
 
 
+def _daemons() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _read(entry / "comm") == b"cron\n"]
+
+
 @contextmanager
 def _daemon() -> Iterator[None]:
     """A cron of our own meanwhile, which dies with us, unless the machine's is running."""
-    if any(_read(entry / "comm") == b"cron\n" for entry in Path("/proc").glob("[0-9]*")):
+    if _daemons():
         yield
         return
     command = [
@@ -138,7 +142,8 @@ def test_each_slot_runs_once(under_cron: UnderCron) -> None:
     try:
         machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
     except AssertionError as error:
-        raise AssertionError(f"{error}: ran {under_cron.ran()}, said {under_cron.said()}") from None
+        seen = f"ran {under_cron.ran()}, said {under_cron.said()}, cron daemons {_daemons()}"
+        raise AssertionError(f"{error}: {seen}") from None
     under_cron.crontab.unlink()
     machine.wait_for(lambda: not under_cron.is_ticking(), 30, "the last ticks ended")
     ran, said = under_cron.ran(), under_cron.said()
