@@ -48,6 +48,8 @@ def fate_of(ledger: Ledger, run: Run, *, is_lost: bool = False) -> Dead | Orphan
     # From the row, not from the owner: that may be an adopter, younger than the command.
     since = process.ticks(ledger.clock.reached(run.started_at) - CLOCK_MARGIN)
     if run.pid is None:
+        if ledger.find(run.id) != run:
+            return None  # its tick settled it after the row was read, and has ended since
         process.let_start(ledger.clock.reached(run.updated_at))
     if process.lives(run.pid, run.pid_start, run.id, since):
         return Orphan(since)

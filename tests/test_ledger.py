@@ -538,6 +538,25 @@ def test_what_is_put_down(installed: Database) -> None:
         tick.kill()
 
 
+def test_a_run_settled_after_it_was_read(installed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick that settled its run amid the look of another, and ended, is not taken for a killed one."""
+    waited: list[float] = []
+    monkeypatch.setattr(process, "let_start", waited.append)
+    own = process.own()
+    assert own is not None
+    gone = replace(own, start=own.start - 1).text
+    with closing(link_to(installed)) as link:
+        ledger = open_ledger(link, namespace="default", node="web1", owner=gone)
+        run = draft(ledger)
+        ledger.claim(run)
+        [read] = ledger.running()
+        assert fate.fate_of(ledger, read) == fate.Dead("its tick is gone")
+        assert len(waited) == 1
+        assert settle(ledger, run)
+        assert fate.fate_of(ledger, read) is None
+        assert len(waited) == 1
+
+
 FAR_OFF = {
     "postgres": (["infinity", "12000-01-01"], ["-infinity", "0044-03-15 BC", "0001-01-01"]),
     "sqlite": (["9999-12-31"], ["0001-01-01"]),
