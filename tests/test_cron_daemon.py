@@ -107,14 +107,16 @@ def _install(nodes: UnderCron) -> None:
     nodes.crontab.write_text("".join(line.replace("%", r"\%") + "\n" for line in lines))
 
 
-def _daemons() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _read(entry / "comm") == b"cron\n"]
+def _has_daemon() -> bool:
+    """Whether the process of cron's pidfile is one: a child of an ended one, or a zombie, starts no tick."""
+    pid = _read(Path("/run/crond.pid")).decode().strip()
+    return pid.isdecimal() and b"cron" in _read(Path(f"/proc/{pid}/cmdline"))
 
 
 @contextmanager
 def _daemon() -> Iterator[None]:
     """A cron of our own meanwhile, which dies with us, unless the machine's is running."""
-    if _daemons():
+    if _has_daemon():
         yield
         return
     command = [
@@ -126,7 +128,7 @@ def _daemon() -> Iterator[None]:
         "-L",
         "15",
     ]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as daemon:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as daemon:
         yield
         daemon.terminate()
 
@@ -142,7 +144,8 @@ def test_each_slot_runs_once(under_cron: UnderCron) -> None:
     try:
         machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
     except AssertionError as error:
-        seen = f"ran {under_cron.ran()}, said {under_cron.said()}, cron daemons {_daemons()}"
+        seen = f"ran {under_cron.ran()}, said {under_cron.said()}, "
+        seen += f"cron lives: {_has_daemon()}, its line is there: {under_cron.crontab.exists()}"
         raise AssertionError(f"{error}: {seen}") from None
     under_cron.crontab.unlink()
     machine.wait_for(lambda: not under_cron.is_ticking(), 30, "the last ticks ended")
