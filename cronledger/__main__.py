@@ -1,5 +1,6 @@
 """The one way in. A plain `tick` or `work` goes straight to it, without typer; all else goes to typer."""
 
+import errno
 import gc
 import os
 import signal
@@ -37,12 +38,15 @@ def main() -> int:
 
 
 def _admit(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A defect of ours as one line. The error's own text is left out: it might hold the DSN."""
+    """A defect of ours as one line, or a node that lacks what Python needs. The text might hold the DSN: left out."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}" if trace is not None else "?"
+    said = f"internal error: {kind.__name__} in {place}; please report it"
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        said = "no file descriptor or memory is left on this node (ulimit -n, ulimit -v)"
     with suppress(OSError):  # stderr may be full
-        os.write(2, f"cronledger: internal error: {kind.__name__} in {place}; please report it\n".encode())
+        os.write(2, f"cronledger: {said}\n".encode())
 
 
 def _put_in_order() -> None:

@@ -17,6 +17,7 @@ from conftest import ROOT, Database
 from deployed import AT, Deployed, Run, complained, said
 from launching import group_alive
 from ticks import run_batches
+from torture import machines
 
 Spawn = Callable[..., subprocess.Popen[str]]
 WaitFor = Callable[..., None]
@@ -328,6 +329,16 @@ def test_a_command_that_cannot_be_started_is_a_failed_run(embedded: Deployed) ->
     embedded.write(f'name = "big"\ncommand = ["true", "{"x" * 200_000}"]')
     said(embedded.tick(), r"failed big in 0\.0s: cannot start: Argument list too long", status=1)
     assert embedded.rows("state") == [("failed",)]
+
+
+@pytest.mark.parametrize("most", range(7, 10))
+def test_a_node_without_descriptors_is_told(embedded: Deployed, most: int) -> None:
+    """Too few even for the tick itself: one line says so, whatever of it wanted one more."""
+    embedded.write('name = "ok"\ncommand = "true"')
+    few = ("sh", "-c", f'ulimit -n {most}; exec "$@"', "sh")
+    status, out, err = machines.ended(machines.start(embedded, machines.PLAIN, before=few))
+    assert (status, out) == (1, "")
+    assert re.fullmatch(r"cronledger: .*\(ulimit -n, ulimit -[uv]\).*\n", err)
 
 
 def test_jobs_start_together(embedded: Deployed, tmp_path: Path) -> None:
