@@ -1,6 +1,7 @@
 """What a command printed, fit to be shown: the ledger's password masked, the last 64 KiB kept, controls written out."""
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 
 from cronledger.events import harmless
@@ -15,9 +16,10 @@ _NEVER = rb"(?!)"
 class Mask:
     """Writes `***` for each password of the ledger that it learnt.
 
-    In any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank. From 8 characters on wherever it stands; a
-    shorter one, which may be a word like any other, only in a URL: as `scheme://user:PASSWORD@` (the user may be
-    missing, and has at most 512 bytes) and as `scheme://…?password=PASSWORD`. Without one everything is left as it is.
+    In any mix of raw and percent-encoded bytes (RFC 3986), `+` for a blank, and of characters escaped as JSON may have
+    them (RFC 8259, section 7). From 8 characters on wherever it stands; a shorter one, which may be a word like any
+    other, only in a URL: as `scheme://user:PASSWORD@` (the user may be missing, and has at most 512 bytes) and as
+    `scheme://…?password=PASSWORD`. Without one everything is left as it is.
     `margin` is the length in bytes of the longest match.
     """
 
@@ -38,7 +40,8 @@ class Mask:
         for pattern in ("_match", "_begun"):
             self.__dict__.pop(pattern, None)
         self.margin = max(
-            self.margin, 3 * len(secret) + (0 if known is self._anywhere else _USER + len("://&password=@"))
+            self.margin,
+            len(r"\u0000") * len(secret) + (0 if known is self._anywhere else _USER + len(r":\/\/&password=@")),
         )
 
     @property
@@ -63,14 +66,14 @@ class Mask:
     @cached_property
     def _match(self) -> re.Pattern[bytes]:
         anywhere, in_urls = (b"|".join(map(_spelled, secrets)) or _NEVER for secrets in (self._anywhere, self._in_urls))
-        in_url = rb"(://\S{0,%d}?(?::(?=(?:%b)@)|[?&]password=))(?:%b)" % (_USER, in_urls, in_urls)
+        in_url = rb"(:(?:\\?/){2}\S{0,%d}?(?::(?=(?:%b)@)|[?&]password=))(?:%b)" % (_USER, in_urls, in_urls)
         return re.compile(rb"(?:%b)|%b" % (anywhere, in_url))
 
     @cached_property
     def _begun(self) -> re.Pattern[bytes]:
         """A beginning of a match up to the end of the data, the empty one included."""
         anywhere, in_urls = (b"|".join(map(_begins, secrets)) or _NEVER for secrets in (self._anywhere, self._in_urls))
-        before = rb"(?::|\Z)(?:/|\Z)(?:/|\Z)\S{0,%d}?" % (_USER + len("&password="))
+        before = rb"(?::|\Z)(?:\\?(?:/|\Z)){2}\S{0,%d}?" % (_USER + len("&password="))
         return re.compile(rb"(?:(?:%b)|%b(?:%b))\Z" % (anywhere, before, in_urls))
 
     def bytes(self, data: bytes) -> bytes:
@@ -92,20 +95,54 @@ def without_credentials(text: str) -> str:
     return re.sub(r"://[^\s/@:]*:[^\s@]*", "://***@", text)
 
 
-def _spelled(secret: bytes) -> bytes:
-    """The pattern of a password."""
-    return b"".join(b"(?:%b)" % b"|".join(_spellings(byte)) for byte in secret)
+_Spelling = Sequence[bytes]
+"""A pattern for each byte of it."""
+_SHORT = dict(zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True))
+"""The characters that JSON may escape by a `\\` and another one."""
+
+
+def _spelled(secret: bytes, *, partly: bool = False) -> bytes:
+    """The pattern of a password; `partly`: also of what it begins with, at the end of the data."""
+    pattern = b""
+    for character in secret.decode("utf-8", "surrogatepass"):
+        each = [_one_of(_of_byte(byte), partly) for byte in character.encode("utf-8", "surrogatepass")]
+        pattern += _one_of([*_escaped(character), [b"".join(each)]], partly)
+    return pattern
 
 
 def _begins(secret: bytes) -> bytes:
-    """The pattern of what a password begins with, at the end of the data."""
-    return b"".join(rb"(?:%b|%%[0-9a-fA-F]?\Z|\Z)" % b"|".join(_spellings(byte)) for byte in secret)
+    return _spelled(secret, partly=True)
 
 
-def _spellings(byte: int) -> list[bytes]:
-    """The patterns of one byte of the password; percent-encoded first, so that all of `%25` is matched for a `%`."""
-    high, low = (f"[{digit}{digit.upper()}]".encode() for digit in f"{byte:02x}")
-    return [b"%" + high + low, re.escape(bytes([byte])), *([rb"\+"] if byte == ord(" ") else [])]
+def _one_of(spellings: Sequence[_Spelling], partly: bool) -> bytes:
+    patterns = [b"".join(spelling) for spelling in spellings]
+    if partly:
+        patterns += [rb"%b\Z" % _beginning(spelling) for spelling in spellings if len(spelling) > 1] + [rb"\Z"]
+    return b"(?:%b)" % b"|".join(patterns)
+
+
+def _beginning(spelling: _Spelling) -> bytes:
+    rest = b""
+    for unit in reversed(spelling[1:-1]):
+        rest = b"(?:%b%b)?" % (unit, rest)
+    return spelling[0] + rest
+
+
+def _of_byte(byte: int) -> list[_Spelling]:
+    """Percent-encoded first, so that all of `%25` is matched for a `%`."""
+    return [[b"%", *_hex(f"{byte:02x}")], [re.escape(bytes([byte]))], *([[rb"\+"]] if byte == ord(" ") else [])]
+
+
+def _escaped(character: str) -> list[_Spelling]:
+    """As JSON may have it: by one or two `\\u0000`, and some by two characters."""
+    digits = character.encode("utf-16-be", "surrogatepass").hex()
+    by_number = [unit for at in range(0, len(digits), 4) for unit in (rb"\\", b"u", *_hex(digits[at : at + 4]))]
+    short = _SHORT.get(character)
+    return [by_number, *([[rb"\\", re.escape(short.encode())]] if short else [])]
+
+
+def _hex(digits: str) -> list[bytes]:
+    return [f"[{digit}{digit.upper()}]".encode() for digit in digits]
 
 
 class Stream:

@@ -1,5 +1,6 @@
 """The password is masked in whatever was printed; the tail of an output stays small and harmless."""
 
+import json
 from random import Random
 from urllib.parse import quote, quote_plus
 
@@ -24,6 +25,18 @@ LONG, SHORT = "correct horse%é/@", "a b%é"
 def test_a_url_with_the_password_is_masked(secret, spelled, before, after):
     """A URL that holds the password is masked whatever its length and spelling, with and without a user."""
     assert Mask(secret).text(before + spelled(secret) + after) == f"{before}***{after}"
+
+
+@pytest.mark.parametrize("secret", [LONG, SHORT, "x", "/", '"\\', "a\tb", "😀<&>'"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("slash", ["/", "\\/"])
+def test_json_with_the_password_is_masked(secret, ascii_only, slash):
+    """As Python or PHP write a URL in it; and each character by its number, as HTML-safe JSON may."""
+    url, shown = (f"mysql://app:{password}@db" for password in (secret, "***"))
+    printed, masked = (json.dumps([text], ensure_ascii=ascii_only).replace("/", slash) for text in (url, shown))
+    assert Mask(secret).text(printed) == masked
+    by_number = "".join(f"\\u{ord(character):04X}" for character in "p@ss/w<rd")
+    assert Mask("p@ss/w<rd").text(by_number) == "***"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -76,6 +89,7 @@ def test_a_stream_shows_what_masking_the_whole_would(secret, seed):
     chance = Random(seed)
     parts = [b"correct", b" horse", b"://u:", b"abcd", b"\n", b"a", b"%", b"two"]
     parts += [b"mysql://u:" + quote(secret).encode() + b"@h"] * 4
+    parts += [json.dumps(f"mysql://u:{secret}@h").replace("/", chance.choice(["/", "\\/"])).encode()] * 4
     whole = b"".join(chance.choices(parts, k=20))
     stream, shown, rest = Stream(Mask(secret)), b"", whole
     while rest:
@@ -94,7 +108,15 @@ def test_a_stream_shows_lines_at_once_and_a_prompt_when_idle(secret):
 
 @pytest.mark.parametrize(
     ("secret", "held"),
-    [(LONG, b"corr"), (LONG, b"correct%2"), (SHORT, b"://u"), (SHORT, b"://u:a%20b"), (SHORT, b":/")],
+    [
+        (LONG, b"corr"),
+        (LONG, b"correct%2"),
+        (LONG, b"c\\u00"),
+        (SHORT, b":\\/"),
+        (SHORT, b"://u"),
+        (SHORT, b"://u:a%20b"),
+        (SHORT, b":/"),
+    ],
 )
 def test_a_stream_holds_what_may_become_the_password(secret, held):
     """What could still become a match is held back, and nothing else."""
