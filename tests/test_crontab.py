@@ -163,6 +163,14 @@ def test_a_crontab_of_the_other_format_is_hinted_at(text: str, system: bool, hin
     assert hint in remarks(text, system=system)
 
 
+@pytest.mark.parametrize("control", ["\x01", "\x1b", "\x7f", "\x85"])
+def test_a_control_character_is_in_no_users_name(control: str) -> None:
+    """It would get into a comment, where TOML has no place for it."""
+    assert f"'ro\\x{ord(control):02x}ot' stands in the user column" in remarks(
+        f"* * * * * ro{control}ot a\n", system=True
+    )
+
+
 @pytest.mark.parametrize("text", ["* * * * * root a\n* * * * * b\n", "* * * * * rooted a\n"])
 def test_a_users_own_crontab_gets_no_hint(text: str) -> None:
     """One command that happens to begin with a user's name is not enough."""

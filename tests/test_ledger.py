@@ -30,7 +30,7 @@ from cronledger.ledger import (
     pruning,
     schema,
 )
-from cronledger.ledger.dialect import Lost
+from cronledger.ledger.dialect import LATEST, Lost
 from cronledger.ledger.dsn import parse
 from cronledger.ledger.holding import record_pid
 from cronledger.ledger.link import Link
@@ -575,6 +575,12 @@ def test_an_instant_beyond_all_others(installed: Database, node: Opener) -> None
         [found] = ledger.running()
         assert (found.expires_at > run.started_at) is (text in late), text
         assert found.expires_at + timedelta(days=365) < datetime.max.replace(tzinfo=UTC)
+    for number in (2**63 - 1, -(2**63)):
+        ledger.link.send(f"UPDATE cronledger_runs SET stale_after_ms = {number}, lease_ms = {number}")
+        [found] = ledger.running()
+        assert found.window is not None
+        assert found.started_at + found.window < LATEST
+        assert found.limit.startswith("lease of ")
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -40,6 +40,15 @@ def test_a_job_runs_by_hand(deployed: Deployed) -> None:
     assert "ran a in" in deployed.tick().stdout
 
 
+def test_the_event_begins_a_line(embedded: Deployed) -> None:
+    """Whatever the command printed last; and nothing is added where it printed a whole line, or nothing."""
+    for printed, shown in (("half", "half\n"), ("whole\\\\n", "whole\n"), ("", "")):
+        embedded.write(f'name = "a"\ncommand = "printf \'{printed}\'"')
+        assert re.fullmatch(rf"{shown}{AT} ran a in \d\.\ds\n", embedded.cli("run", "a").stdout)
+    embedded.write('name = "a"\ncommand = "printf half"')
+    assert embedded.cli("run", "a", "--json").stderr == "half\n"
+
+
 def test_a_failure_by_hand_exits_1(embedded: Deployed) -> None:
     """And its reason is in the line, the object on stdout with --json, the output then on stderr."""
     embedded.write('name = "a"\ncommand = "echo why; exit 3"')

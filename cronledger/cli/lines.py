@@ -22,6 +22,7 @@ class Lines:
         self._descriptor = _not_blocking(descriptor)
         self._encoding = encoding
         self._patience_ms = patience_ms
+        self._is_amid_a_line = False
 
     def write(self, line: str) -> None:
         """Write one line; what the encoding does not have is escaped."""
@@ -29,6 +30,7 @@ class Lines:
 
     def write_bytes(self, data: bytes) -> None:
         """Write `data` as it is."""
+        self._is_amid_a_line = not data.endswith(b"\n")
         tries = self._patience_ms // _AGAIN_MS
         with suppress(OSError):
             while data and self._is_ready():
@@ -40,6 +42,11 @@ class Lines:
                         return
                     tries -= 1
                     time.sleep(_AGAIN_MS / 1000)
+
+    def end_line(self) -> None:
+        """Let what comes next begin a line."""
+        if self._is_amid_a_line:
+            self.write_bytes(b"\n")
 
     def _is_ready(self) -> bool:
         poll = select.poll()

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Annotated
 
@@ -26,6 +26,7 @@ from cronledger.cli.tables import tell
 from cronledger.cli.tick import Printer, Stopper
 from cronledger.clock import elapsed
 from cronledger.errors import CannotStart, CronledgerError
+from cronledger.events import Event, Trouble
 from cronledger.flight import Flight
 from cronledger.ledger import Barred, Claim, Claimed, Ledger, Run, check_skew
 from cronledger.ledger.jobs import remembered
@@ -88,8 +89,14 @@ def run(
                 flight.start(claimed, wanted, environment(), live.write_bytes)
                 failed = False
                 while flight.is_busy:
-                    failed |= printer.print_events(flight.events())
+                    failed |= printer.print_events(_after_output(live, flight.events()))
     raise typer.Exit(1 if failed else 0)
+
+
+def _after_output(live: Lines, events: Iterator[Event | Trouble]) -> Iterator[Event | Trouble]:
+    for event in events:
+        live.end_line()
+        yield event
 
 
 def _ending(flight: Flight) -> Callable[[int], None]:

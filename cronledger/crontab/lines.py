@@ -30,7 +30,7 @@ _SILENT = (
 _BLANKS = " \t"
 _ASSIGNMENT = re.compile(r"""("[^"=]*"|'[^'=]*'|[^\s"'=][^\s=]*)\s*=\s*(.*)""", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_USER = re.compile(r"[A-Za-z0-9_][^\s/<>|&;()'\"`$=*]*\$?")
+_USER = re.compile(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f/<>|&;()'\"`$=*]*\$?")
 _TICK = re.compile(r"""(^|[\s/;&|("'])cronledger["']?\s+tick($|[\s;&|)"'])""")
 _LIKE_A_FIELD = re.compile(r"[\d*][\d*,/-]*|[A-Za-z]{3}(-[A-Za-z]{3})?")
 _HEAD_OF_A_TABLE = re.compile(r"(^|\s)(dom|dow|day-of-month|day-of-week)(\s|$)", re.IGNORECASE)

@@ -117,8 +117,12 @@ def milliseconds(window: timedelta | None) -> int | None:
     return None if window is None else window // timedelta(milliseconds=1)
 
 
+_LONGEST_MS = 100 * 366 * 86_400_000
+"""Milliseconds: a number in a row, written by hand, may be beyond what Python can add to an instant."""
+
+
 def _timedelta(milliseconds: int | None) -> timedelta | None:
-    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+    return None if milliseconds is None else timedelta(milliseconds=max(0, min(milliseconds, _LONGEST_MS)))
 
 
 def new_token() -> str:

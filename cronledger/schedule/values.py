@@ -151,7 +151,9 @@ def every(value: Any) -> Every:
 
 def command(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, str):
-        return some_text(value)
+        if not text(value).strip():
+            raise Refused("is empty", 'write what is to run, as in "bin/report --all"')
+        return value
     if not isinstance(value, list):
         raise Refused(f"is {described(value)}", "write a string for the shell, or an array of strings")
     if not value:
@@ -188,7 +190,7 @@ def retries(value: Any) -> int:
     if type(value) is not int:
         raise Refused(f"is {described(value)}", "write a whole number, without quotes, as in 3")
     if not 0 <= value <= _MOST_RETRIES:
-        raise Refused(f"is not between 0 and {_MOST_RETRIES}", f"write at most {_MOST_RETRIES}")
+        raise Refused(f"is not between 0 and {_MOST_RETRIES}", f"write 0 to {_MOST_RETRIES}")
     return value
 
 
