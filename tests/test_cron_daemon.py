@@ -107,10 +107,26 @@ def _install(nodes: UnderCron) -> None:
     nodes.crontab.write_text("".join(line.replace("%", r"\%") + "\n" for line in lines))
 
 
+PIDFILE = Path("/run/crond.pid")
+
+
 def _has_daemon() -> bool:
     """Whether the process of cron's pidfile is one: a child of an ended one, or a zombie, starts no tick."""
-    pid = _read(Path("/run/crond.pid")).decode().strip()
-    return pid.isdecimal() and b"cron" in _read(Path(f"/proc/{pid}/cmdline"))
+    pid = _read(PIDFILE).decode().strip()
+    return (
+        pid.isdecimal() and _read(Path(f"/proc/{pid}/comm")) == b"cron\n" and _read(Path(f"/proc/{pid}/cmdline")) != b""
+    )
+
+
+def _circumstances(crontab: Path) -> str:
+    """What tells a cron that sleeps from one that starts what fails, for want of a log of its own."""
+    proc = Path("/proc", _read(PIDFILE).decode().strip())
+    status = [" ".join(line.split()) for line in _read(proc / "status").decode().splitlines()]
+    wanted = ("State", "SigBlk", "SigIgn", "voluntary_ctxt_switches")
+    after_name = _read(proc / "stat").rpartition(b")")[2].split()
+    children = f"page faults of children waited for: {after_name[9:10]}"  # proc(5), cminflt
+    file = crontab.stat() if crontab.exists() else None
+    return "; ".join([*(line for line in status if line.startswith(wanted)), children, f"crontab: {file}"])
 
 
 @contextmanager
@@ -145,7 +161,7 @@ def test_each_slot_runs_once(under_cron: UnderCron) -> None:
         machine.wait_for(lambda: len(under_cron.ran()) >= MINUTES, (MINUTES + 2) * 60, "the job ran for four minutes")
     except AssertionError as error:
         seen = f"ran {under_cron.ran()}, said {under_cron.said()}, "
-        seen += f"cron lives: {_has_daemon()}, its line is there: {under_cron.crontab.exists()}"
+        seen += f"cron lives: {_has_daemon()}; {_circumstances(under_cron.crontab)}"
         raise AssertionError(f"{error}: {seen}") from None
     under_cron.crontab.unlink()
     machine.wait_for(lambda: not under_cron.is_ticking(), 30, "the last ticks ended")
