@@ -102,12 +102,23 @@ _SHORT = dict(zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True))
 
 
 def _spelled(secret: bytes, *, partly: bool = False) -> bytes:
-    """The pattern of a password; `partly`: also of what it begins with, at the end of the data."""
-    pattern = b""
-    for character in secret.decode("utf-8", "surrogatepass"):
-        each = [_one_of(_of_byte(byte), partly) for byte in character.encode("utf-8", "surrogatepass")]
-        pattern += _one_of([*_escaped(character), [b"".join(each)]], partly)
-    return pattern
+    """The pattern of a password; `partly`: also of what it begins with, at the end of the data.
+
+    A backslash is one throughout, or two throughout as in JSON: one or two each time would mean to try each combination.
+    """
+    text = secret.decode("utf-8", "surrogatepass")
+    spelled = [
+        b"".join(_character(character, in_json, partly) for character in text)
+        for in_json in ([True, False] if "\\" in text else [False])
+    ]
+    return b"(?:%b)" % b"|".join(spelled)
+
+
+def _character(character: str, in_json: bool, partly: bool) -> bytes:
+    raw = b"".join(_one_of(_of_byte(byte), partly) for byte in character.encode("utf-8", "surrogatepass"))
+    if character != "\\":
+        return _one_of([*_escaped(character), [raw]], partly)
+    return _one_of(_escaped(character), partly) if in_json else raw
 
 
 def _begins(secret: bytes) -> bytes:

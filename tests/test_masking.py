@@ -39,6 +39,17 @@ def test_json_with_the_password_is_masked(secret, ascii_only, slash):
     assert Mask("p@ss/w<rd").text(by_number) == "***"
 
 
+@pytest.mark.parametrize("tail", ["x", "/\\/\\/", "\\u005c"])
+def test_backslashes_without_end_are_looked_through(tail):
+    """Where each of them could be one or two, a password of 60 would be looked for until the end of time."""
+    mask = Mask("\\" * 60 + tail)
+    printed = b"\\" * 5000 + b"|" + b"\\/" * 5000 + b"|" + b"\\u005c" * 5000 + b"|"
+    assert mask.bytes(printed) == printed
+    for shown in ("\\" * 60 + tail, json.dumps("\\" * 60 + tail)[1:-1]):
+        assert mask.text(f"<{shown}>") == "<***>"
+    assert 0 < mask.settled(printed + b"\\" * 30) <= len(printed)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_mix_of_raw_and_encoded_bytes_is_masked(seed):
     """Each byte of the password may be raw or percent-encoded, in either hex case."""
