@@ -104,7 +104,7 @@ _SHORT = dict(zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True))
 def _spelled(secret: bytes, *, partly: bool = False) -> bytes:
     """The pattern of a password; `partly`: also of what it begins with, at the end of the data.
 
-    A backslash is one throughout, or two throughout as in JSON: one or two each time would mean to try each combination.
+    A backslash is one throughout, or two throughout as in JSON: else each combination of the two would be tried.
     """
     text = secret.decode("utf-8", "surrogatepass")
     spelled = [
